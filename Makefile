@@ -1,0 +1,47 @@
+# Every target sets up .venv by itself; the only needs are Python 3.11+, git, make and a C compiler.
+PYTHON ?= python3
+SIZE ?= medium
+OUTPUT ?= out
+EXTRAS ?= dev,plot
+
+BIN := .venv/bin
+READY := .venv/.ready
+# Many small factorisations: two workers of one thread each beat one worker of two.
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: demo test test-all bench docs format lint setup clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "harmonicgp needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/python -m experiments.decomposition --size $(SIZE) --output $(OUTPUT)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(ONE_THREAD) HYPOTHESIS_PROFILE=ci $(BIN)/pytest -n 2 -m "not slow" --cov --cov-report=term -q
+
+test-all: lint
+	$(ONE_THREAD) HYPOTHESIS_PROFILE=full $(BIN)/pytest -n 2 --cov --cov-report=term -q
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks.gram
+
+docs: $(READY)
+	$(BIN)/mkdocs build --strict
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv site out .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis

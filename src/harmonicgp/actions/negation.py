@@ -1,0 +1,127 @@
+"""Negation of coordinates, or of principal directions, in one or several ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from harmonicgp._validation import check_points, coordinates, whole_number
+from harmonicgp.actions.base import Action
+from harmonicgp.groups import Cyclic
+
+
+def strided(d: int, ways: int) -> tuple[tuple[int, ...], ...]:
+    """The paper's division of d directions into J subsets: j, J + j, 2J + j, ...
+
+    With directions sorted by variance, every subset gets its share of the large ones.
+
+    >>> strided(5, 2)
+    ((0, 2, 4), (1, 3))
+    """
+    d, ways = whole_number(d, "the number of directions", 1), whole_number(ways, "the number of ways", 1)
+    if ways > d:
+        raise ValueError(f"{ways} ways of negation need at least {ways} directions; there are {d}.")
+    return tuple(tuple(range(j, d, ways)) for j in range(ways))
+
+
+class Negation(Action):
+    """Negates subsets of the coordinates: one way for each subset.
+
+    `Negation()` negates every coordinate, `Negation([0, 2])` two of them together, `Negation([[0], [2, 3]])` is two
+    ways. `Negation.strided(d, J)` divides d coordinates as the paper does.
+
+    >>> import torch
+    >>> Negation([[0], [1]]).orbit(torch.tensor([[1.0, 2.0]]))[:, 0]
+    tensor([[ 1.,  2.],
+            [ 1., -2.],
+            [-1.,  2.],
+            [-1., -2.]])
+    """
+
+    def __init__(self, subsets: Sequence[int] | Sequence[Sequence[int]] | None = None) -> None:
+        if subsets is None:
+            self.subsets: tuple[tuple[int, ...], ...] | None = None
+            self.group = Cyclic(2)
+            return
+        if isinstance(subsets, str) or not hasattr(subsets, "__iter__"):
+            raise TypeError(f"subsets must be a list of coordinates, or a list of such lists; got {subsets!r}.")
+        nested = [subset for subset in subsets if hasattr(subset, "__iter__")]
+        if nested and len(nested) != len(subsets):
+            raise TypeError(f"subsets mixes coordinates and lists of coordinates: {subsets!r}.")
+        groups = nested or [subsets]
+        self.subsets = tuple(coordinates(subset, "a subset of Negation") for subset in groups)  # type: ignore[arg-type]
+        everything = [i for subset in self.subsets for i in subset]
+        for i in everything:
+            if everything.count(i) > 1:
+                raise ValueError(f"the subsets of Negation overlap in coordinate {i}: each may be in one subset only.")
+        self.group = Cyclic(2) ** len(self.subsets)
+        self.min_dim = max(everything) + 1
+
+    @classmethod
+    def strided(cls, d: int, ways: int) -> Negation:
+        """J-way negation of d coordinates, subset j holding j, J + j, 2J + j, ..."""
+        return cls(strided(d, ways))
+
+    def _move(self, x: Tensor, s: Tensor) -> Tensor:
+        return x * _signs(self.subsets or (tuple(range(x.shape[-1])),), x, s)
+
+    def __repr__(self) -> str:
+        return f"Negation({'' if self.subsets is None else [list(subset) for subset in self.subsets]})"
+
+
+class PrincipalNegation(Action):
+    """Negation along the principal directions of the data, about their mean, in J ways.
+
+    The directions, sorted by variance, are divided as the paper does (`strided`). They come from `fit`, which returns
+    a new, fitted action; the one given is unchanged. A kernel must be isotropic to be invariant under it.
+
+    >>> import torch
+    >>> x = torch.tensor([[0.0, 0.0], [1.0, 1.1], [2.0, 2.0], [3.0, 2.9]])
+    >>> action = PrincipalNegation(2).fit(x)
+    >>> action.orbit(x).shape
+    torch.Size([4, 4, 2])
+    """
+
+    def __init__(self, ways: int = 1) -> None:
+        self.ways = whole_number(ways, "the number of ways", 1)
+        self.group = Cyclic(2) ** self.ways
+        self.min_dim = self.ways
+        self.mean: Tensor | None = None
+        self.directions: Tensor | None = None
+
+    def fit(self, x: Tensor) -> PrincipalNegation:
+        """A copy of this action with the mean and the principal directions of the rows of x [n, d]."""
+        check_points(x)
+        self.check_dim(x.shape[-1])
+        rows = x.detach().reshape(-1, x.shape[-1]).double()
+        mean = rows.mean(0)
+        _, _, Vh = torch.linalg.svd(rows - mean, full_matrices=True)
+        # A direction and its opposite are one direction: make the largest entry positive, so that reruns agree.
+        largest = Vh.gather(1, Vh.abs().argmax(1, keepdim=True))
+        fitted = PrincipalNegation(self.ways)
+        fitted.mean, fitted.directions = mean, (Vh * largest.sign()).mT.contiguous()
+        fitted.dim = x.shape[-1]
+        return fitted
+
+    def _move(self, x: Tensor, s: Tensor) -> Tensor:
+        mean, V = self._fitted(x)
+        c = (x - mean) @ V  # principal coordinates
+        return (c * _signs(strided(V.shape[0], self.ways), c, s)) @ V.mT + mean
+
+    def _fitted(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if self.mean is None or self.directions is None:
+            raise ValueError(f"{self!r} has no directions yet: use action = {self!r}.fit(X) with the training inputs.")
+        return self.mean.to(x), self.directions.to(x)
+
+    def __repr__(self) -> str:
+        return f"PrincipalNegation({self.ways})"
+
+
+def _signs(subsets: tuple[tuple[int, ...], ...], x: Tensor, s: Tensor) -> Tensor:
+    """+1 or -1 for each coordinate, [..., d]."""
+    member = torch.zeros(len(subsets), x.shape[-1], dtype=x.dtype, device=x.device)
+    for j, subset in enumerate(subsets):
+        member[j, list(subset)] = 1.0
+    return 1.0 - 2.0 * (s.to(x.dtype) @ member)

@@ -1,0 +1,69 @@
+"""Any orthogonal matrix with R^T = I."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from harmonicgp._validation import whole_number
+from harmonicgp.actions.base import Action
+from harmonicgp.groups import Cyclic
+
+_TOLERANCE = 1e-6
+
+
+class Orthogonal(Action):
+    """Multiplies points by an orthogonal matrix R, g.x = R x, with R^T = I for the given order T, the smallest.
+
+    Without `order` the smallest T up to 1024 is found.
+
+    >>> import torch
+    >>> Orthogonal(torch.tensor([[0.0, -1.0], [1.0, 0.0]])).group
+    Cyclic(4)
+    """
+
+    def __init__(self, matrix: Tensor, order: int | None = None) -> None:
+        R = torch.as_tensor(matrix)
+        if R.is_complex():
+            raise TypeError("the matrix is complex; points are real, so the matrix must be real and orthogonal.")
+        R = R.detach().to(torch.float64)
+        if R.dim() != 2 or R.shape[0] != R.shape[1] or R.numel() == 0:
+            raise ValueError(f"an orthogonal matrix is square; got shape {tuple(R.shape)}.")
+        if not torch.isfinite(R).all():
+            raise ValueError("the matrix has NaN or infinite entries.")
+        I = torch.eye(R.shape[0], dtype=torch.float64)  # noqa: E741
+        error = float((R @ R.mT - I).abs().max())
+        if error > _TOLERANCE:
+            raise ValueError(f"the matrix is not orthogonal: R R' differs from I by {error:.2g}.")
+        if order is not None:
+            order = whole_number(order, "the order of Orthogonal", 1)
+        powers = [I]
+        while not (len(powers) > 1 and (powers[-1] - I).abs().max() < _TOLERANCE):
+            if order is not None and len(powers) > order:
+                error = float((powers[-1] - I).abs().max())
+                raise ValueError(f"R^{order} is not the identity, it differs by {error:.2g}: what is the true order?")
+            if len(powers) > 1024:
+                raise ValueError("R^T is not the identity for any T up to 1024: the matrix has no finite order here.")
+            powers.append(R @ powers[-1])
+        if order is not None and len(powers) - 1 != order:
+            raise ValueError(
+                f"R^{len(powers) - 1} is the identity already: the order is {len(powers) - 1}, not {order}."
+            )
+        self.matrix = R
+        self._powers = torch.stack(powers[:-1])
+        self.group = Cyclic(len(self._powers))
+        self.dim = self.min_dim = R.shape[0]
+
+    def _move(self, x: Tensor, s: Tensor) -> Tensor:
+        R = self._powers.to(x)  # [T, d, d]
+        if s.dim() == 1:
+            return x @ R[s[0]].mT
+        if s.shape[-2] == 1:  # all points of a slice move alike, as in an orbit
+            return x @ R[s[..., 0, 0]].mT
+        moved = x
+        for k in range(1, len(R)):  # T products, rather than one matrix a point
+            moved = torch.where(s == k, x @ R[k].mT, moved)
+        return moved
+
+    def __repr__(self) -> str:
+        return f"Orthogonal(<{self.dim} x {self.dim} matrix>, order={self.group.order})"

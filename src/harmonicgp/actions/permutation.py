@@ -1,0 +1,149 @@
+"""Actions that reorder coordinates: permutations, image flips, image rolls."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from harmonicgp._validation import coordinates, whole_number
+from harmonicgp.actions.base import Action
+from harmonicgp.groups import Cyclic, Group
+
+
+class Reordering(Action):
+    """An action whose every element reorders the d coordinates: (s.x)_i = x_{source(s)_i}."""
+
+    dim: int
+
+    @abstractmethod
+    def source(self, s: Tensor) -> Tensor:
+        """Where each coordinate comes from, integers [..., J] -> [..., d]."""
+
+    def _move(self, x: Tensor, s: Tensor) -> Tensor:
+        source = self.source(s)
+        shape = torch.broadcast_shapes(x.shape, source.shape)
+        return x.expand(shape).gather(-1, source.expand(shape))
+
+
+class Permutation(Reordering):
+    """Reorders the coordinates, (g.x)_i = x_{permutation[i]}; the order is that of the permutation.
+
+    >>> import torch
+    >>> action = Permutation([1, 2, 3, 0])
+    >>> action.group, action.apply(torch.tensor([[1.0, 2.0, 3.0, 4.0]]), 1)
+    (Cyclic(4), tensor([[2., 3., 4., 1.]]))
+    """
+
+    def __init__(self, permutation: Sequence[int]) -> None:
+        self.permutation = coordinates(permutation, "a permutation")
+        self.dim = self.min_dim = len(self.permutation)
+        if sorted(self.permutation) != list(range(self.dim)):
+            raise ValueError(f"a permutation of {self.dim} holds 0 to {self.dim - 1} once each; got {permutation!r}.")
+        cycles, seen = [], set[int]()
+        for i in range(self.dim):
+            length = 0
+            while i not in seen:
+                seen.add(i)
+                i, length = self.permutation[i], length + 1
+            cycles.append(length or 1)
+        self.group = Cyclic(math.lcm(*cycles))
+        powers = [torch.arange(self.dim)]
+        for _ in range(self.group.order - 1):
+            powers.append(powers[-1][list(self.permutation)])
+        self._powers = torch.stack(powers)
+
+    def source(self, s: Tensor) -> Tensor:
+        """Row s of the table of powers."""
+        return self._powers.to(s.device)[s[..., 0]]
+
+    def __repr__(self) -> str:
+        return f"Permutation({list(self.permutation)})"
+
+
+class _ImageAction(Reordering):
+    """Images as flat rows, of shape (height, width) or (height, width, channels)."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self.shape = tuple(whole_number(side, "a side of an image", 1) for side in shape)
+        if len(self.shape) not in (2, 3):
+            raise ValueError(f"an image shape is (height, width) or (height, width, channels); got {self.shape}.")
+        self.dim = self.min_dim = math.prod(self.shape)
+
+    def _pixels(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Flat places of the pixels at rows [..., H] and columns [..., W], all channels: [..., d]."""
+        _, W = self.shape[:2]
+        C = self.dim // math.prod(self.shape[:2])
+        place = (rows[..., :, None] * W + columns[..., None, :])[..., None] * C
+        return (place + torch.arange(C, device=place.device)).flatten(-3)
+
+
+class ImageFlip(_ImageAction):
+    """Flips images up-down and left-right, two ways; `axes=(0,)` or `axes=(1,)` for one of them.
+
+    >>> import torch
+    >>> ImageFlip((2, 2)).apply(torch.tensor([[1.0, 2.0, 3.0, 4.0]]), (0, 1))
+    tensor([[2., 1., 4., 3.]])
+    """
+
+    def __init__(self, shape: Sequence[int], axes: Sequence[int] = (0, 1)) -> None:
+        super().__init__(shape)
+        self.axes = coordinates(axes, "the axes of ImageFlip")
+        if max(self.axes) > 1:
+            raise ValueError(f"an image flips along axis 0 (up-down) and axis 1 (left-right); got {list(self.axes)}.")
+        for axis in self.axes:
+            if self.shape[axis] == 1:
+                raise ValueError(
+                    f"an image of shape {self.shape} has one pixel along axis {axis}: flipping does nothing."
+                )
+        self.group = Cyclic(2) ** len(self.axes)
+
+    def source(self, s: Tensor) -> Tensor:
+        """The mirrored pixels."""
+        lines = []
+        for axis in (0, 1):
+            line = torch.arange(self.shape[axis], device=s.device)
+            if axis in self.axes:
+                flipped = s[..., self.axes.index(axis), None] == 1
+                line = torch.where(flipped, line.flip(0), line)
+            lines.append(line)
+        return self._pixels(*lines)
+
+    def __repr__(self) -> str:
+        axes = f", axes={self.axes}" if self.axes != (0, 1) else ""
+        return f"ImageFlip({self.shape}{axes})"
+
+
+class ImageShift(_ImageAction):
+    """Rolls images down and right by `step` pixels, wrapping around: two ways, of order height/step and width/step.
+
+    `step` may be a pair, for the two axes.
+
+    >>> ImageShift((28, 28), 4).group
+    Cyclic(7)**2
+    """
+
+    def __init__(self, shape: Sequence[int], step: int | Sequence[int]) -> None:
+        super().__init__(shape)
+        steps = tuple(step) if isinstance(step, Sequence) else (step, step)
+        self.steps = tuple(whole_number(one, "the step of ImageShift", 1) for one in steps)
+        if len(self.steps) != 2:
+            raise ValueError(f"the step of ImageShift is one number or a pair; got {step!r}.")
+        for side, one in zip(self.shape, self.steps, strict=False):
+            if side % one:
+                raise ValueError(f"a step of {one} pixels does not divide the side {side} of an image {self.shape}.")
+        self.group = Group((self.shape[0] // self.steps[0], self.shape[1] // self.steps[1]))
+
+    def source(self, s: Tensor) -> Tensor:
+        """The pixels from which each was rolled."""
+        lines = [
+            (torch.arange(self.shape[axis], device=s.device) - s[..., axis, None] * self.steps[axis]) % self.shape[axis]
+            for axis in (0, 1)
+        ]
+        return self._pixels(*lines)
+
+    def __repr__(self) -> str:
+        return f"ImageShift({self.shape}, {self.steps[0] if len(set(self.steps)) == 1 else self.steps})"

@@ -1,0 +1,54 @@
+"""Rotation of a coordinate plane."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from harmonicgp._validation import coordinates, whole_number
+from harmonicgp.actions.base import Action
+from harmonicgp.groups import Cyclic
+
+
+class Rotation(Action):
+    """Rotates the plane of two coordinates by a T-th of a full turn, from the first towards the second.
+
+    >>> import torch
+    >>> Rotation((0, 2), 4).apply(torch.tensor([[1.0, 5.0, 2.0]]), 1)
+    tensor([[-2.,  5.,  1.]])
+    """
+
+    def __init__(self, plane: tuple[int, int], order: int) -> None:
+        self.plane = coordinates(plane, "the plane of Rotation")
+        if len(self.plane) != 2:
+            raise ValueError(f"a plane has two coordinates; got {list(self.plane)}.")
+        self.order = whole_number(order, "the order of Rotation", 1)
+        self.group = Cyclic(self.order)
+        self.min_dim = max(self.plane) + 1
+
+    def _move(self, x: Tensor, s: Tensor) -> Tensor:
+        c, i = (part.to(x) for part in roots_of_unity(self.order))
+        c, i = c[s[..., 0]], i[s[..., 0]]
+        p, q = self.plane
+        a, b = x[..., p], x[..., q]
+        moved = {p: c * a - i * b, q: i * a + c * b}
+        shape = moved[p].shape
+        return torch.stack([moved[k] if k in moved else x[..., k].expand(shape) for k in range(x.shape[-1])], -1)
+
+    def __repr__(self) -> str:
+        return f"Rotation({self.plane}, {self.order})"
+
+
+def roots_of_unity(T: int) -> tuple[Tensor, Tensor]:
+    """Cos and sin of 2 pi s / T for s = 0..T-1 in float64; quarter and half turns exact."""
+    s = torch.arange(T, dtype=torch.float64)
+    quarter = (4 * s / T).round()
+    rest = 2 * math.pi * (s - quarter * T / 4) / T  # within an eighth of a turn
+    c, i = rest.cos(), rest.sin()
+    k = quarter.long() % 4
+    cos = torch.stack([c, -i, -c, i])
+    sin = torch.stack([i, c, -i, -c])
+    pick = torch.arange(T)
+    return cos[k, pick] + 0.0, sin[k, pick] + 0.0  # + 0.0 turns -0.0 into 0.0

@@ -1,0 +1,96 @@
+"""Translation of a periodic coordinate, and longitude on the globe."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from harmonicgp._validation import whole_number
+from harmonicgp.actions.base import Action
+from harmonicgp.groups import Cyclic
+
+
+class Translation(Action):
+    """Moves a periodic coordinate by a T-th of its period; results lie in [start, start + period).
+
+    >>> import torch
+    >>> Translation(axis=0, period=24.0, order=12).apply(torch.tensor([[23.0]]), 1)
+    tensor([[1.]])
+    """
+
+    def __init__(self, axis: int, period: float, order: int, start: float = 0.0) -> None:
+        self.axis = whole_number(axis, "the axis of a translation", 0)
+        self.period, self.start = float(period), float(start)
+        if not (math.isfinite(self.period) and self.period > 0):
+            raise ValueError(f"the period must be a positive number; got {period}.")
+        if not math.isfinite(self.start):
+            raise ValueError(f"the start of the period must be a finite number; got {start}.")
+        self.order = whole_number(order, f"the order of {type(self).__name__}", 1)
+        self.group = Cyclic(self.order)
+        self.min_dim = self.axis + 1
+
+    @property
+    def periods(self) -> dict[int, float]:
+        """The one circular coordinate and its period."""
+        return {self.axis: self.period}
+
+    def _move(self, x: Tensor, s: Tensor) -> Tensor:
+        shift = s[..., 0].to(x.dtype) * (self.period / self.order)
+        a = x[..., self.axis]
+        moved = torch.remainder(a + (shift - self.start), self.period) + self.start
+        moved = torch.where(shift == 0, a, moved)  # the neutral element moves nothing, not even by rounding
+        shape = moved.shape
+        return torch.stack([moved if k == self.axis else x[..., k].expand(shape) for k in range(x.shape[-1])], dim=-1)
+
+    def _generic_point(self, d: int) -> Tensor:
+        w = super()._generic_point(d)
+        # The cell of w is the first step of the period, its edge pushed below `start`, where tidy data lie, by more
+        # than the rounding of float32.
+        w[self.axis] = self.start + (0.5 - 1.3e-5) * self.period / self.order - 1.3e-6 * self.period
+        return w
+
+    def __repr__(self) -> str:
+        start = f", start={self.start}" if self.start else ""
+        return f"Translation(axis={self.axis}, period={self.period}, order={self.order}{start})"
+
+
+class Longitude(Translation):
+    """Turns the globe eastwards by a T-th of 360 degrees. Inputs: longitude and latitude in degrees, then any others.
+
+    Longitudes may come in any convention; moved ones lie in [-180, 180). Made for a `GlobeKernel`.
+
+    >>> import torch
+    >>> Longitude(4).apply(torch.tensor([[170.0, 45.0]]), 1)
+    tensor([[-100.,   45.]])
+    """
+
+    def __init__(self, order: int, axis: int = 0) -> None:
+        super().__init__(axis, 360.0, order, start=-180.0)
+        self.min_dim = self.axis + 2
+
+    def check(self, x: Tensor, name: str = "x") -> None:
+        """Raise a clear error unless x holds longitudes and latitudes in degrees."""
+        super().check(x, name)
+        check_latitude(x[..., self.axis + 1], name)
+
+    def _tidy(self, x: Tensor) -> Tensor:
+        """At a pole every longitude is the same point: it gets the longitude -180."""
+        columns = list(x.unbind(-1))
+        pole = columns[self.axis + 1].abs() >= 90.0
+        columns[self.axis] = torch.where(pole, torch.full_like(columns[self.axis], self.start), columns[self.axis])
+        return torch.stack(columns, -1)
+
+    def __repr__(self) -> str:
+        return f"Longitude({self.order}{f', axis={self.axis}' if self.axis else ''})"
+
+
+def check_latitude(latitude: Tensor, name: str = "x") -> None:
+    """Raise a clear error for latitudes beyond the poles, as when longitude and latitude are swapped."""
+    worst = float(latitude.detach().abs().max())
+    if worst > 90.0 + 1e-4:
+        raise ValueError(
+            f"{name} has a latitude of {worst:g} degrees; latitudes lie in [-90, 90]. "
+            "The columns are longitude, latitude, in degrees: are they swapped, or in other units?"
+        )

@@ -1,0 +1,280 @@
+"""Finite abelian groups as values: they count, and they transform; how they move points is an action's business.
+
+A group is G = Z_{T1} x ... x Z_{TJ}. Its elements s and its frequencies (characters) t are both multi-indices with
+0 <= s_j, t_j < T_j, listed with the last way running fastest, so that an axis of length |G| reshapes to (T1, ..., TJ).
+
+    chi_t(s) = exp(2 pi i sum_j t_j s_j / T_j)
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import index as as_integer
+from typing import Literal, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+Resolution: TypeAlias = Literal["full", "complex", "real"]
+Element: TypeAlias = int | Sequence[int] | Tensor
+
+RESOLUTIONS: tuple[str, ...] = get_args(Resolution)
+
+
+def check_resolution(resolution: str) -> None:
+    """Raise a `ValueError` unless `resolution` is one of the three."""
+    if resolution not in RESOLUTIONS:
+        raise ValueError(f"resolution must be one of {', '.join(map(repr, RESOLUTIONS))}; got {resolution!r}.")
+
+
+@dataclass(frozen=True)
+class Group:
+    """A product of cyclic groups; write `Cyclic(2)**3` or `Cyclic(4) * Cyclic(3)`.
+
+    Equal orders in equal sequence make equal groups; the sequence of the ways matters, because an action gives each
+    way its own motion.
+
+    >>> group = Cyclic(2) ** 2 * Cyclic(3)
+    >>> group.order, group.ways
+    (12, 3)
+    >>> eval(repr(group)) == group
+    True
+    """
+
+    orders: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        try:
+            orders = tuple(as_integer(order) for order in self.orders)
+        except TypeError:
+            raise TypeError(f"a group needs whole numbers as orders; got {self.orders!r}.") from None
+        if not orders or min(orders) < 1:
+            raise ValueError(f"a cyclic group needs an order T >= 1; got {self.orders!r}.")
+        object.__setattr__(self, "orders", orders)
+
+    def __repr__(self) -> str:
+        runs = [(order, len(list(run))) for order, run in itertools.groupby(self.orders)]
+        return " * ".join(f"Cyclic({order})" + (f"**{n}" if n > 1 else "") for order, n in runs)
+
+    def __mul__(self, other: Group) -> Group:
+        return Group(self.orders + other.orders) if isinstance(other, Group) else NotImplemented
+
+    def __pow__(self, ways: int) -> Group:
+        if as_integer(ways) < 1:
+            raise ValueError(f"a power of a group needs an exponent >= 1; got {ways}.")
+        return Group(self.orders * ways)
+
+    # Counting -----------------------------------------------------------------------------------------------------
+
+    @property
+    def order(self) -> int:
+        """|G|, the number of elements, and of frequencies."""
+        return math.prod(self.orders)
+
+    @property
+    def ways(self) -> int:
+        """J, the number of cyclic factors."""
+        return len(self.orders)
+
+    @property
+    def is_real(self) -> bool:
+        """Whether every character is real: all orders are 1 or 2 (negations, flips)."""
+        return max(self.orders) <= 2
+
+    def elements(self) -> Tensor:
+        """All elements, which are also all frequencies, as integers [|G|, J]."""
+        return torch.cartesian_prod(*(torch.arange(T) for T in self.orders)).reshape(self.order, self.ways)
+
+    def index(self, element: Element) -> int:
+        """The place of an element (an int for one way, J ints for J) in `elements()`; reduced modulo the orders.
+
+        >>> (Cyclic(4) * Cyclic(3)).index((1, -1))
+        5
+        """
+        if isinstance(element, Tensor):
+            element = element.tolist()
+        try:
+            s = tuple(map(as_integer, element)) if isinstance(element, Sequence) else (as_integer(element),)
+        except TypeError:
+            raise TypeError(f"an element of {self!r} is {self.ways} whole numbers; got {element!r}.") from None
+        if len(s) != self.ways:
+            raise ValueError(f"an element of {self!r} is {self.ways} whole numbers; got {len(s)}: {element!r}.")
+        place = 0
+        for s_j, T_j in zip(s, self.orders, strict=True):
+            place = place * T_j + s_j % T_j
+        return place
+
+    def inverses(self) -> Tensor:
+        """The place of -s for every s, integers [|G|]."""
+        place = torch.zeros(self.order, dtype=torch.long)
+        for j, T in enumerate(self.orders):
+            place = place * T + (-self.elements()[:, j]) % T
+        return place
+
+    def characters(self, dtype: torch.dtype = torch.complex128) -> Tensor:
+        """chi_t(s) as a dense complex matrix [|G| (t), |G| (s)]: for references and short sums.
+
+        The transforms below never build it.
+        """
+        t = self.elements()
+        turns = torch.zeros(self.order, self.order, dtype=torch.float64)
+        for j, T in enumerate(self.orders):
+            # Reduced to the smallest turn before the division, so that conjugates agree to the last bit.
+            turns += ((t[:, None, j] * t[None, :, j] + T // 2) % T - T // 2).to(torch.float64) / T
+        return torch.polar(torch.ones_like(turns), 2 * math.pi * turns).to(dtype)
+
+    # Frequencies and the three resolutions -------------------------------------------------------------------------
+
+    @cached_property
+    def conjugate_pairs(self) -> tuple[tuple[int, int], ...]:
+        """The places of t and -t, once for each pair, equal when t is its own conjugate.
+
+        The representative t, first in its pair, has t_J <= T_J / 2 in the last way: what a real FFT computes.
+
+        >>> Cyclic(4).conjugate_pairs
+        ((0, 0), (1, 3), (2, 2))
+        """
+        inverse, last, T = self.inverses().tolist(), self.elements()[:, -1].tolist(), self.orders[-1]
+        key = {t: (last[t] > T // 2, t) for t in range(self.order)}
+        return tuple((t, inverse[t]) for t in range(self.order) if key[t] <= key[inverse[t]])
+
+    @cached_property
+    def folded_frequencies(self) -> tuple[tuple[int, ...], ...]:
+        """The frequencies of the real resolution: 0 <= t_j <= T_j / 2 in every way.
+
+        >>> len((Cyclic(7) ** 2).folded_frequencies)
+        16
+        """
+        return tuple(itertools.product(*(range(T // 2 + 1) for T in self.orders)))
+
+    def frequencies(self, resolution: Resolution = "complex") -> Tensor:
+        """The frequency t that stands for each block, integers [blocks, J]."""
+        check_resolution(resolution)
+        if resolution == "real":
+            return torch.tensor(self.folded_frequencies).reshape(-1, self.ways)
+        if resolution == "complex":
+            return self.elements()[[t for t, _ in self.conjugate_pairs]]
+        return self.elements()
+
+    def n_blocks(self, resolution: Resolution = "complex") -> int:
+        """How many kernels the resolution gives."""
+        check_resolution(resolution)
+        if resolution == "full":
+            return self.order
+        if resolution == "real":
+            return math.prod(T // 2 + 1 for T in self.orders)
+        return (self.order + math.prod(2 - T % 2 for T in self.orders)) // 2
+
+    def weights(self, resolution: Resolution = "complex") -> Tensor:
+        """The dense matrix of `harmonics`, [blocks, |G|] in float64 or complex128: for sums over a few elements."""
+        check_resolution(resolution)
+        if resolution == "full":
+            weights = self.characters().conj() / self.order
+        elif resolution == "complex":
+            pairs = torch.tensor(self.conjugate_pairs)
+            twice = 1.0 + (pairs[:, 0] != pairs[:, 1]).double()
+            weights = self.characters()[pairs[:, 0]].conj() * (twice / self.order)[:, None]
+        else:
+            t, s = self.frequencies("real"), self.elements()
+            weights = torch.full((len(t), self.order), 1.0 / self.order, dtype=torch.float64)
+            for j, T in enumerate(self.orders):
+                turns = (t[:, None, j] * s[None, :, j] % T).double() / T
+                weights = weights * torch.cos(2 * math.pi * turns) * _folding(T)[t[:, j], None]
+        return weights.real if self.is_real and weights.is_complex() else weights
+
+    # Transforms over the group --------------------------------------------------------------------------------------
+
+    def fourier(self, values: Tensor) -> Tensor:
+        """1/|G| sum_s conj(chi_t(s)) values_s along the first axis, [|G|, ...] -> [|G|, ...].
+
+        An FFT; a Walsh-Hadamard transform, which stays real, when all orders are at most 2.
+        """
+        self._check_axis(values, self.order)
+        if self.is_real:
+            return self._hadamard(values) / self.order
+        shape = values.shape[1:]
+        spectrum = torch.fft.fftn(values.reshape(self.orders + shape), dim=tuple(range(self.ways)))
+        return spectrum.reshape(values.shape) / self.order
+
+    def inverse_fourier(self, spectrum: Tensor) -> Tensor:
+        """sum_t chi_t(s) spectrum_t along the first axis, [|G|, ...] -> [|G|, ...]: the inverse of `fourier`."""
+        self._check_axis(spectrum, self.order)
+        if self.is_real:
+            return self._hadamard(spectrum)
+        shape = spectrum.shape[1:]
+        values = torch.fft.ifftn(spectrum.reshape(self.orders + shape), dim=tuple(range(self.ways)), norm="forward")
+        return values.reshape(spectrum.shape)
+
+    def harmonics(self, values: Tensor, resolution: Resolution = "complex") -> Tensor:
+        """The transform along the first axis, resolved: [|G|, ...] -> [blocks, ...].
+
+        - "full": `fourier`, all |G| frequencies.
+        - "complex": one of each conjugate pair, doubled when t != -t; the real parts of the blocks add up to values_0.
+        - "real": sum_s 1/|G| prod_j c_j cos(2 pi t_j s_j / T_j) values_s over the folded frequencies, c_j = 1 for
+          t_j in {0, T_j / 2} and 2 otherwise; the blocks add up to values_0.
+
+        The result is real in the real resolution, and in every resolution when all orders are at most 2.
+        """
+        check_resolution(resolution)
+        self._check_axis(values, self.order)
+        if values.is_complex() and resolution != "full":
+            raise ValueError(
+                f"the {resolution!r} resolution pairs conjugate frequencies, which needs real values; "
+                'use resolution="full" for a complex-valued kernel.'
+            )
+        if resolution == "full" or self.is_real:
+            return self.fourier(values)
+        shape, ways = values.shape[1:], tuple(range(self.ways))
+        values = values.reshape(self.orders + shape)
+        if resolution == "real":
+            for j, T in enumerate(self.orders):
+                c = _folding(T).to(values).reshape([-1] + [1] * (values.dim() - j - 1))
+                values = torch.fft.rfft(values, dim=j).real * (c / T)
+            return values.reshape((-1, *shape))
+        half = torch.fft.rfftn(values, dim=ways)  # the last way keeps t_J <= T_J / 2
+        half = half.reshape((-1, *shape)) / self.order
+        t = self.frequencies("complex")
+        place = torch.zeros(len(t), dtype=torch.long)
+        for j, T in enumerate((*self.orders[:-1], self.orders[-1] // 2 + 1)):
+            place = place * T + t[:, j]
+        twice = torch.tensor([1.0 + (a != b) for a, b in self.conjugate_pairs], dtype=values.dtype)
+        twice = twice.to(values.device).reshape([-1] + [1] * len(shape))
+        return half.index_select(0, place.to(values.device)) * twice
+
+    def _hadamard(self, values: Tensor) -> Tensor:
+        shape = values.shape
+        for j, T in enumerate(self.orders):
+            if T == 2:
+                a, b = values.reshape(math.prod(self.orders[:j]), 2, -1).unbind(1)
+                values = torch.stack((a + b, a - b), dim=1)
+        return values.reshape(shape)
+
+    def _check_axis(self, values: Tensor, length: int) -> None:
+        if values.dim() == 0 or values.shape[0] != length:
+            raise ValueError(
+                f"the transform over {self!r} needs a first axis of length {length}; got shape {tuple(values.shape)}."
+            )
+
+
+def _folding(T: int) -> Tensor:
+    """c_t for t = 0..T/2: 1 where t is its own conjugate, else 2."""
+    c = torch.full((T // 2 + 1,), 2.0, dtype=torch.float64)
+    c[0] = 1.0
+    if T % 2 == 0:
+        c[-1] = 1.0
+    return c
+
+
+def Cyclic(order: int) -> Group:
+    """The cyclic group of `order` elements.
+
+    >>> Cyclic(2) ** 3
+    Cyclic(2)**3
+    >>> Cyclic(7).n_blocks("real")
+    4
+    """
+    return Group((order,))

@@ -1,0 +1,38 @@
+"""A kernel as plain functions: what the harmonic decomposition and the features need to see of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import gpytorch
+from torch import Tensor
+
+#: k(x1 [..., n1, d], x2 [..., n2, d]) -> [..., n1, n2], leading axes broadcast; real or complex.
+KernelFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+KernelLike: TypeAlias = "gpytorch.kernels.Kernel | KernelFunction"
+
+
+def kernel_matrix(kernel: KernelLike, x1: Tensor, x2: Tensor) -> Tensor:
+    """k(x1, x2) as a dense tensor [..., n1, n2], for a GPyTorch kernel or a plain function."""
+    if isinstance(kernel, gpytorch.kernels.Kernel):
+        K: Tensor = kernel(x1, x2).to_dense()
+        return K
+    return _checked(kernel(x1, x2), (x1.shape[-2], x2.shape[-2]))
+
+
+def kernel_diagonal(kernel: KernelLike, x1: Tensor, x2: Tensor) -> Tensor:
+    """k(x1_i, x2_i) for matching rows, [..., n]."""
+    if isinstance(kernel, gpytorch.kernels.Kernel):
+        k: Tensor = kernel(x1, x2, diag=True)
+        return k
+    # A plain function gives Gram matrices: one of size 1 x 1 for each pair of rows.
+    return _checked(kernel(x1[..., None, :], x2[..., None, :]), (1, 1))[..., 0, 0]
+
+
+def _checked(K: object, shape: tuple[int, int]) -> Tensor:
+    if not isinstance(K, Tensor):
+        raise TypeError(f"a kernel function must return a dense tensor; got {type(K).__name__}.")
+    if tuple(K.shape[-2:]) != shape:
+        raise ValueError(f"a kernel function must return [..., {shape[0]}, {shape[1]}]; got shape {tuple(K.shape)}.")
+    return K

@@ -1,0 +1,66 @@
+"""Kernels on the globe: any isotropic kernel of the chord between two places."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gpytorch
+import torch
+from torch import Tensor
+
+from harmonicgp.actions.translation import check_latitude
+
+
+def unit_vectors(x: Tensor) -> Tensor:
+    """(longitude, latitude) in degrees as points of the unit sphere, [..., 2] -> [..., 3].
+
+    >>> import torch
+    >>> unit_vectors(torch.tensor([[90.0, 0.0]])).round(decimals=6).abs()
+    tensor([[0., 1., 0.]])
+    """
+    longitude, latitude = (x * (math.pi / 180)).unbind(-1)
+    return torch.stack((latitude.cos() * longitude.cos(), latitude.cos() * longitude.sin(), latitude.sin()), -1)
+
+
+class GlobeKernel(gpytorch.kernels.Kernel):
+    """An isotropic kernel of the straight-line (chordal) distance between places, in Earth radii.
+
+    Inputs: longitude and latitude in degrees. For inputs with further columns give this kernel
+    `active_dims=[0, 1]` and multiply it by a kernel of the rest.
+
+    >>> import torch
+    >>> from gpytorch.kernels import MaternKernel
+    >>> kernel = GlobeKernel(MaternKernel(nu=1.5))
+    >>> north = torch.tensor([[0.0, 90.0], [123.0, 90.0]])  # one place, two names
+    >>> bool((kernel(north).to_dense() - 1).abs().max() < 1e-5)
+    True
+    """
+
+    def __init__(self, base_kernel: gpytorch.kernels.Kernel, **kwargs: Any) -> None:
+        if not isinstance(base_kernel, gpytorch.kernels.Kernel):
+            raise TypeError(f"base_kernel must be a GPyTorch kernel; got {base_kernel!r}.")
+        for part in base_kernel.modules():
+            if isinstance(part, gpytorch.kernels.Kernel) and (part.ard_num_dims or 1) > 1:
+                raise ValueError(
+                    "a globe kernel must be isotropic: lengthscales that differ between the axes of space would make "
+                    "longitudes unequal. Use a base kernel without ard_num_dims."
+                )
+        super().__init__(**kwargs)
+        self.base_kernel = base_kernel
+
+    @property
+    def is_stationary(self) -> bool:
+        """No: it depends on latitudes, not on their difference."""
+        return False
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
+        """The Gram matrix of the base kernel on unit vectors."""
+        for x in (x1, x2):
+            if x.shape[-1] != 2:
+                raise ValueError(
+                    f"a globe kernel takes two columns, longitude and latitude in degrees; got {x.shape[-1]}: "
+                    "use active_dims=[i, j] to name them."
+                )
+            check_latitude(x[..., 1])
+        return self.base_kernel.forward(unit_vectors(x1), unit_vectors(x2), diag=diag, **params)

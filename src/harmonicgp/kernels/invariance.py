@@ -1,0 +1,184 @@
+"""Is a kernel invariant under an action, k(s.x, s.x') = k(x, x')? And if not, why not, and what to do."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import gpytorch
+import torch
+from torch import Tensor
+
+from harmonicgp.actions import Action
+from harmonicgp.kernels.functions import KernelLike, kernel_matrix
+
+#: How far k(s.x, s.x') may be from k(x, x'), as a share of sqrt(k(x, x) k(x', x')).
+TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """The worst break of invariance that was found."""
+
+    share: float
+    element: tuple[int, ...]
+    pair: tuple[int, int]
+    before: complex
+    after: complex
+
+    def __str__(self) -> str:
+        element = self.element[0] if len(self.element) == 1 else self.element
+        before, after = (f"{z.real:.6g}" if z.imag == 0 else f"{z:.6g}" for z in (self.before, self.after))
+        return f"element s = {element} moves the pair of points {self.pair} from k = {before} to k = {after}"
+
+
+def largest_deviation(kernel: KernelLike, action: Action, x: Tensor, elements: Tensor | None = None) -> Deviation:
+    """The element and the pair of rows of x [n, d] where k(s.x, s.x') and k(x, x') differ most."""
+    if elements is None:
+        elements = action.group.elements()
+    with torch.no_grad():
+        K = kernel_matrix(kernel, x, x)
+        K = K.reshape(-1, *K.shape[-2:])
+        scale = K.diagonal(dim1=-2, dim2=-1).abs().clamp_min(torch.finfo(x.dtype).tiny).sqrt()
+        scale = scale[..., :, None] * scale[..., None, :]
+        worst = Deviation(-1.0, (), (0, 0), 0.0, 0.0)
+        for s in elements:
+            moved = action._move(x, s.to(x.device))
+            K_moved = kernel_matrix(kernel, moved, moved).reshape(K.shape)
+            share = (K_moved - K).abs() / scale
+            share = torch.where(torch.isfinite(share), share, torch.inf)
+            place = int(share.argmax())
+            value = float(share.flatten()[place])
+            if value > worst.share:
+                i, j = divmod(place % (K.shape[-2] * K.shape[-1]), K.shape[-1])
+                before, after = (complex(M.flatten()[place].item()) for M in (K, K_moved))
+                worst = Deviation(value, tuple(s.tolist()), (i, j), before, after)
+    return worst
+
+
+def check_invariant(kernel: KernelLike, action: Action, dim: int | None = None, like: Tensor | None = None) -> None:
+    """Raise a `ValueError` that names the reason and a way out unless the kernel is invariant, on a few points."""
+    d = dim if dim is not None else _guess_dim(kernel, action)
+    action.check_dim(d, "the input")
+    kernel = _in_float64(kernel)
+    x = _trial_points(kernel, action, d, like)
+    deviation = largest_deviation(kernel, action, x, _trial_elements(action))
+    if deviation.share > TOLERANCE:
+        name = type(kernel).__name__ if isinstance(kernel, torch.nn.Module) else "the kernel"
+        raise ValueError(
+            f"{name} is not invariant under {action!r}: {deviation}. {_reason(kernel, action, x)} "
+            "(check=False skips this check.)"
+        )
+
+
+def _guess_dim(kernel: KernelLike, action: Action) -> int:
+    if action.dim is not None:
+        return action.dim
+    d = action.min_dim
+    for part in _parts(kernel):
+        if part.active_dims is not None:
+            d = max(d, int(part.active_dims.max()) + 1)
+        elif part.ard_num_dims:
+            d = max(d, part.ard_num_dims)
+    return d
+
+
+def _parts(kernel: KernelLike) -> list[gpytorch.kernels.Kernel]:
+    """The kernel and all it is made of."""
+    if not isinstance(kernel, torch.nn.Module):
+        return []
+    return [part for part in kernel.modules() if isinstance(part, gpytorch.kernels.Kernel)]
+
+
+def _in_float64(kernel: KernelLike) -> KernelLike:
+    """A float64 copy, so that rounding does not blur the verdict; the kernel itself where it cannot be copied."""
+    if not isinstance(kernel, torch.nn.Module):
+        return kernel
+    try:
+        return copy.deepcopy(kernel).double()
+    except RuntimeError:  # parameters that are results of a computation cannot be copied
+        return kernel
+
+
+def _trial_elements(action: Action) -> Tensor:
+    """The generators, and half a turn of each way, which takes many points past the end of a period."""
+    rows = []
+    for j, T in enumerate(action.group.orders):
+        for s_j in {1 % T, T // 2} - {0}:
+            row = [0] * action.group.ways
+            row[j] = s_j
+            rows.append(row)
+    return torch.tensor(rows or [[0] * action.group.ways])
+
+
+def _trial_points(kernel: KernelLike, action: Action, d: int, like: Tensor | None) -> Tensor:
+    """A few generic points at the scale of the lengthscales, all round the circles, and some of the user's own."""
+    generator = torch.Generator().manual_seed(0)
+    generic = torch.randn(6, d, generator=generator, dtype=torch.float64)
+    turns = torch.rand(6, d, generator=generator, dtype=torch.float64)
+    scales = {1.0}
+    for part in _parts(kernel):
+        if getattr(part, "has_lengthscale", False):
+            scales.add(float(part.lengthscale.detach().log().mean().exp()))
+    points = []
+    for scale in sorted(scales):
+        x = generic * scale
+        for axis, period in action.periods.items():
+            x[:, axis] = turns[:, axis] * period
+        points.append(x)
+    if like is not None:
+        rows = like.detach().reshape(-1, d).double().cpu()
+        points.append(rows[:: max(1, len(rows) // 4)][:4])
+    x = torch.cat(points)
+    parameter = next(iter(kernel.parameters()), None) if isinstance(kernel, torch.nn.Module) else like
+    return x if parameter is None else x.to(dtype=parameter.dtype, device=parameter.device)
+
+
+def _reason(kernel: KernelLike, action: Action, x: Tensor) -> str:
+    """Why the kernel is not invariant, and a way out, in words."""
+    d = x.shape[-1]
+    with torch.no_grad():
+        K = kernel_matrix(kernel, x, x)
+        scale = float(K.abs().max())
+        for axis, period in action.periods.items():
+            shifted = x.clone()
+            shifted[:, axis] += period
+            if float((kernel_matrix(kernel, shifted, x) - K).abs().max()) > TOLERANCE * scale:
+                return (
+                    f"It does not repeat along coordinate {axis} after a period of {period:g}: use a PeriodicKernel "
+                    f"with period_length={period:g} for that coordinate, a GlobeKernel for longitude and latitude, "
+                    "or a Negation."
+                )
+        origin = torch.zeros(1, d, dtype=x.dtype, device=x.device)
+        for s in _trial_elements(action).to(x.device):
+            image = action._move(origin, s)
+            mixing = (action._move(torch.eye(d, dtype=x.dtype, device=x.device), s) - image).abs() > 1e-6
+            for part in _parts(kernel):
+                pair = _unequal_pair(part, mixing)
+                if pair is not None:
+                    i, j, l_i, l_j = pair
+                    return (
+                        f"The action mixes coordinates {i} and {j}, whose lengthscales differ ({l_i:.4g} and "
+                        f"{l_j:.4g}): give them one lengthscale (no ard_num_dims), or choose an action that leaves "
+                        "the coordinates apart, such as a Negation."
+                    )
+            if not action.periods and float(image.abs().max()) > 1e-6:
+                return (
+                    "The action turns about a point other than the origin, and the kernel depends on where the origin "
+                    "is: subtract the mean from the inputs first, or use a stationary kernel."
+                )
+    return "Choose an action that keeps the kernel's value for every pair of points moved together, or another kernel."
+
+
+def _unequal_pair(part: gpytorch.kernels.Kernel, mixing: Tensor) -> tuple[int, int, float, float] | None:
+    """Two coordinates that the action mixes and the kernel measures by different lengthscales."""
+    if not getattr(part, "has_lengthscale", False) or not part.ard_num_dims or part.ard_num_dims < 2:
+        return None
+    lengthscale = part.lengthscale.detach().reshape(-1, part.ard_num_dims)[0].tolist()
+    active = range(part.ard_num_dims) if part.active_dims is None else part.active_dims.tolist()
+    for a, i in enumerate(active):
+        for b, j in enumerate(active):
+            if a < b and bool(mixing[i, j] | mixing[j, i]):
+                if abs(lengthscale[a] - lengthscale[b]) > 1e-6 * abs(lengthscale[a]):
+                    return i, j, lengthscale[a], lengthscale[b]
+    return None

@@ -1,0 +1,141 @@
+"""Conformance tests for actions and kernels of your own: the same ones this library runs on its own.
+
+Each raises an `AssertionError` that names the element and the points where the property breaks.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from harmonicgp.actions.base import Action
+
+__all__ = ["assert_commuting", "assert_cyclic", "assert_decomposition", "assert_invariant"]
+
+
+def assert_cyclic(action: Action, x: Tensor, tolerance: float = 1e-8) -> None:
+    """Every way of the action has exactly its order on the points x [n, d], and the orbit is repeated application.
+
+    Checks, for each way: T_j steps return every point, no fewer return them all; `orbit` and `inverse` agree with
+    single steps; the group's law holds. Points fixed by the whole action cannot show an order: give generic points.
+    """
+    action.check(x)
+    group, orbit = action.group, action.orbit(x)
+    scale = tolerance * (1 + float(orbit.detach().abs().max()))
+    if orbit.shape != (group.order, *x.shape):
+        raise AssertionError(
+            f"the orbit under {group!r} has shape {tuple(orbit.shape)}, not {(group.order, *x.shape)}."
+        )
+    _assert_same(action, action.apply(x, [0] * group.ways), x, scale, "the neutral element moves points")
+    for j, T in enumerate(group.orders):
+        step = [int(i == j) for i in range(group.ways)]
+        moved = x
+        for s in range(1, T + 1):
+            moved = action.apply(moved, step)
+            element = [s % T if i == j else 0 for i in range(group.ways)]
+            what = f"{s} steps of way {j}" + (", its order," if s == T else "")
+            _assert_same(action, moved, orbit[group.index(element)], scale, f"{what} differ from element {element}")
+            if s < T and float(action.wrap(moved - x).abs().max()) <= scale:
+                raise AssertionError(f"way {j} of {action!r} has order {s} on these points, not {T}.")
+    elements = group.elements()
+    for place, s in enumerate(elements):
+        back = action.apply(orbit[place], action.inverse(s))
+        _assert_same(action, back, x, scale, f"the inverse does not undo element {s.tolist()}")
+        # The law on two elements at once: way by way, s then the last element r is s + r.
+        r = elements[-1 - place]
+        _assert_same(
+            action,
+            action.apply(orbit[place], r),
+            orbit[group.index(s + r)],
+            scale,
+            f"elements {s.tolist()} and {r.tolist()} one after the other are not their sum",
+        )
+
+
+def assert_commuting(first: Action, second: Action, x: Tensor, tolerance: float = 1e-8) -> None:
+    """The two actions may be applied in either order, on the points x [n, d]: all their generators commute."""
+    first.check(x)
+    second.check(x)
+    for s in _generators(first):
+        for r in _generators(second):
+            one = second._move(first._move(x, s), r)
+            other = first._move(second._move(x, r), s)
+            gap = first.wrap(second.wrap(one - other)).abs().amax(-1)
+            if float(gap.max()) > tolerance * (1 + float(one.detach().abs().max())):
+                raise AssertionError(
+                    f"{first!r} and {second!r} do not commute: elements {s.tolist()} and {r.tolist()} take point "
+                    f"{int(gap.argmax())} to different places in the two orders."
+                )
+
+
+def assert_invariant(kernel: object, action: Action, x: Tensor, tolerance: float = 1e-8) -> None:
+    """k(s.x, s.x') = k(x, x') for every element s and every pair of rows of x [n, d].
+
+    `tolerance` is a share of sqrt(k(x, x) k(x', x')).
+    """
+    from harmonicgp.kernels.invariance import largest_deviation
+
+    action.check(x)
+    deviation = largest_deviation(kernel, action, x)  # type: ignore[arg-type]
+    if deviation.share > tolerance:
+        raise AssertionError(f"the kernel is not invariant under {action!r}: {deviation}.")
+
+
+def assert_decomposition(kernel: object, action: Action, x: Tensor, tolerance: float = 1e-8) -> None:
+    """The harmonic kernels are kernels, and add up to k, on the points x [n, d].
+
+    Checks in all three resolutions (only "full" for a complex-valued kernel) that the blocks add up to k and that each
+    is Hermitian and positive semi-definite; and the shift property k_t(x, s.x') = chi_t(s) k_t(x, x'). The sum alone
+    would hold for any kernel; the rest fails for one that is not invariant.
+    """
+    from harmonicgp.groups import RESOLUTIONS
+    from harmonicgp.kernels.functions import kernel_matrix
+    from harmonicgp.kernels.harmonic import harmonic_gram
+
+    action.check(x)
+    group = action.group
+    with torch.no_grad():
+        K = kernel_matrix(kernel, x, x)  # type: ignore[arg-type]
+        scale = tolerance * float(K.abs().max())
+        for resolution in RESOLUTIONS if not K.is_complex() else ["full"]:
+            blocks = harmonic_gram(kernel, action, x, x, resolution, check=False)  # type: ignore[arg-type]
+            frequencies = group.frequencies(resolution)  # type: ignore[arg-type]
+            total = blocks.sum(0)
+            gap = ((total.real if total.is_complex() and not K.is_complex() else total) - K).abs()
+            if float(gap.max()) > scale:
+                raise AssertionError(f"the {resolution!r} kernels do not add up to k at the pair {_pair(gap)}.")
+            for t, k_t in zip(frequencies.tolist(), blocks, strict=True):
+                gap = (k_t - k_t.mH).abs()
+                if float(gap.max()) > scale:
+                    raise AssertionError(f"k_t for t = {t} ({resolution}) is not Hermitian at the pair {_pair(gap)}.")
+                least = float(torch.linalg.eigvalsh(k_t).min())
+                if least < -scale * len(x):
+                    raise AssertionError(
+                        f"k_t for t = {t} ({resolution}) is not positive semi-definite on these points: its least "
+                        f"eigenvalue is {least:.3g}."
+                    )
+        blocks = harmonic_gram(kernel, action, x, x, "full", check=False)  # type: ignore[arg-type]
+        characters = group.characters()
+        for place, s in enumerate(group.elements()):
+            moved = harmonic_gram(kernel, action, x, action.apply(x, s), "full", check=False)  # type: ignore[arg-type]
+            gap = (moved - characters[:, place, None, None].to(x.device) * blocks).abs()
+            if float(gap.max()) > scale:
+                t = int(gap.amax((1, 2)).argmax())
+                raise AssertionError(
+                    f"the shift property fails for element {s.tolist()} and t = {group.elements()[t].tolist()} at the "
+                    f"pair {_pair(gap[t])}."
+                )
+
+
+def _generators(action: Action) -> Tensor:
+    return torch.eye(action.group.ways, dtype=torch.long) % torch.tensor(action.group.orders)
+
+
+def _assert_same(action: Action, a: Tensor, b: Tensor, scale: float, what: str) -> None:
+    gap = action.wrap(a - b).detach().abs().amax(-1)
+    if float(gap.max()) > scale:
+        raise AssertionError(f"{action!r}: {what}, at point {int(gap.argmax())} by {float(gap.max()):.3g}.")
+
+
+def _pair(gap: Tensor) -> tuple[int, int]:
+    return divmod(int(gap.argmax()), gap.shape[-1])

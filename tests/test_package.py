@@ -1,0 +1,41 @@
+"""What a newcomer meets first: import, version, extras."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import harmonicgp
+from harmonicgp._extras import MissingExtra, require
+
+
+def test_version_and_public_names():
+    assert harmonicgp.__version__
+    for name in harmonicgp.__all__:
+        assert hasattr(harmonicgp, name)
+
+
+def test_importing_the_library_needs_no_extra():
+    code = (
+        "import sys\n"
+        "for name in ('matplotlib', 'pandas', 'polars', 'pyarrow', 'xarray', 'netCDF4'):\n"
+        "    sys.modules[name] = None\n"
+        "import harmonicgp, harmonicgp.actions, harmonicgp.kernels, harmonicgp.testing\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_a_missing_extra_is_one_clear_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtra) as error:
+        require("matplotlib.pyplot", extra="plot", purpose="drawing")
+    assert str(error.value) == "drawing needs matplotlib: pip install 'harmonicgp[plot]'"
+
+
+def test_a_broken_extra_is_not_hidden(tmp_path, monkeypatch):
+    (tmp_path / "brokenextra.py").write_text("import something_not_there\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModuleNotFoundError, match="something_not_there"):
+        require("brokenextra", extra="plot", purpose="drawing")

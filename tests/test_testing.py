@@ -1,0 +1,79 @@
+"""The conformance tools name what broke."""
+
+from __future__ import annotations
+
+import gpytorch.kernels as gk
+import pytest
+import torch
+
+from harmonicgp import Cyclic
+from harmonicgp.actions import Action, Negation, Rotation
+from harmonicgp.testing import assert_commuting, assert_cyclic, assert_decomposition, assert_invariant
+
+
+class Broken(Action):
+    """A user's action with a mistake of one kind or another."""
+
+    def __init__(self, order, move):
+        self.group = Cyclic(order)
+        self.move = move
+
+    def _move(self, x, s):
+        return self.move(x, s)
+
+
+def test_a_users_own_action_passes():
+    swap = Broken(2, lambda x, s: torch.where(s == 1, x.flip(-1), x))
+    assert_cyclic(swap, torch.randn(4, 2))
+    assert_decomposition(gk.RBFKernel().double(), swap, torch.randn(4, 2))
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        (Broken(3, lambda x, s: torch.where(s % 2 == 1, -x, x)), r"2 steps of way 0|3 steps of way 0"),
+        (Broken(4, lambda x, s: torch.where(s % 2 == 1, -x, x)), "order 2 on these points, not 4"),
+        (Broken(2, lambda x, s: x + 1), "neutral element"),
+        (Broken(2, lambda x, s: x * (1 + s)), r"2 steps of way 0, its order, differ .* at point"),
+        (Broken(2, lambda x, s: (x * (1 - 2 * s))[..., :1, :]), "shape"),
+    ],
+)
+def test_broken_actions_are_named(action, words):
+    with pytest.raises(AssertionError, match=words):
+        assert_cyclic(action, torch.randn(4, 2) + 3)
+
+
+def test_assert_invariant_names_element_and_pair():
+    kernel = gk.RBFKernel(ard_num_dims=2).double()
+    kernel.lengthscale = torch.tensor([0.5, 2.0])
+    x = torch.randn(4, 2)
+    assert_invariant(kernel, Negation([[0], [1]]), x)
+    with pytest.raises(AssertionError, match=r"element s = \d moves the pair of points \(\d, \d\)"):
+        assert_invariant(kernel, Rotation((0, 1), 3), x)
+    with pytest.raises(AssertionError, match="Hermitian"):
+        assert_decomposition(kernel, Rotation((0, 1), 3), x)
+
+
+def test_assert_decomposition_catches_an_indefinite_function():
+    def indefinite(a, b):  # symmetric and invariant, yet no kernel
+        return -torch.cdist(a, b)
+
+    with pytest.raises(AssertionError, match="positive semi-definite"):
+        assert_decomposition(indefinite, Negation(), torch.randn(5, 2))
+
+
+def test_assert_decomposition_catches_a_broken_shift():
+    # Moves by the wrong element for s = 2: still sums to k and stays Hermitian on its own points.
+    def move(x, s):
+        return Rotation((0, 1), 3)._move(x, torch.where(s == 2, torch.ones_like(s), s))
+
+    action = Broken(3, move)
+    action.min_dim = 2
+    with pytest.raises(AssertionError, match="not Hermitian|shift property fails for element"):
+        assert_decomposition(gk.RBFKernel().double(), action, torch.randn(5, 2))
+
+
+def test_assert_commuting():
+    assert_commuting(Rotation((0, 1), 3), Negation([2]), torch.randn(4, 3))
+    with pytest.raises(AssertionError, match="at|take point"):
+        assert_commuting(Rotation((0, 1), 3), Negation([0]), torch.randn(4, 3))
