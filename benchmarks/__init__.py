@@ -1,0 +1,1 @@
+"""Speed and memory, measured against the machine's own rates: `make bench`."""

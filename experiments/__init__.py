@@ -1,0 +1,1 @@
+"""The paper's experiments, one script each: `python -m experiments.NAME --help`."""

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import harmonicgp
-from harmonicgp._extras import MissingExtra, require
+from harmonicgp._extras import MissingExtraError, require
 
 
 def test_version_and_public_names():
@@ -29,7 +29,7 @@ def test_importing_the_library_needs_no_extra():
 
 def test_a_missing_extra_is_one_clear_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtra) as error:
+    with pytest.raises(MissingExtraError) as error:
         require("matplotlib.pyplot", extra="plot", purpose="drawing")
     assert str(error.value) == "drawing needs matplotlib: pip install 'harmonicgp[plot]'"
 

@@ -31,9 +31,9 @@ def test_a_users_own_action_passes():
 @pytest.mark.parametrize(
     ("action", "words"),
     [
-        (Broken(3, lambda x, s: torch.where(s % 2 == 1, -x, x)), r"2 steps of way 0|3 steps of way 0"),
+        (Broken(3, lambda x, s: torch.where(s % 2 == 1, -x, x)), "order 2 on these points, not 3"),
         (Broken(4, lambda x, s: torch.where(s % 2 == 1, -x, x)), "order 2 on these points, not 4"),
-        (Broken(2, lambda x, s: x + 1), "neutral element"),
+        (Broken(2, lambda x, s: x + 1 + 0 * s), "neutral element"),
         (Broken(2, lambda x, s: x * (1 + s)), r"2 steps of way 0, its order, differ .* at point"),
         (Broken(2, lambda x, s: (x * (1 - 2 * s))[..., :1, :]), "shape"),
     ],
@@ -69,11 +69,11 @@ def test_assert_decomposition_catches_a_broken_shift():
 
     action = Broken(3, move)
     action.min_dim = 2
-    with pytest.raises(AssertionError, match="not Hermitian|shift property fails for element"):
+    with pytest.raises(AssertionError, match=r"not Hermitian|shift property fails for element"):
         assert_decomposition(gk.RBFKernel().double(), action, torch.randn(5, 2))
 
 
 def test_assert_commuting():
     assert_commuting(Rotation((0, 1), 3), Negation([2]), torch.randn(4, 3))
-    with pytest.raises(AssertionError, match="at|take point"):
+    with pytest.raises(AssertionError, match="take point"):
         assert_commuting(Rotation((0, 1), 3), Negation([0]), torch.randn(4, 3))

@@ -6,7 +6,7 @@ import importlib
 from types import ModuleType
 
 
-class MissingExtra(ImportError):
+class MissingExtraError(ImportError):
     """An optional dependency is not installed; the message says which and how to get it."""
 
 
@@ -18,4 +18,4 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
         top = module.partition(".")[0]
         if error.name is not None and error.name.partition(".")[0] != top:
             raise  # it is there, and broken inside: hide nothing
-        raise MissingExtra(f"{purpose} needs {top}: pip install 'harmonicgp[{extra}]'", name=top) from None
+        raise MissingExtraError(f"{purpose} needs {top}: pip install 'harmonicgp[{extra}]'", name=top) from None

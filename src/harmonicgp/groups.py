@@ -22,7 +22,7 @@ from torch import Tensor
 Resolution: TypeAlias = Literal["full", "complex", "real"]
 Element: TypeAlias = int | Sequence[int] | Tensor
 
-RESOLUTIONS: tuple[str, ...] = get_args(Resolution)
+RESOLUTIONS: tuple[Resolution, ...] = get_args(Resolution)
 
 
 def check_resolution(resolution: str) -> None:

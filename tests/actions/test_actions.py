@@ -119,8 +119,9 @@ def test_points_move_in_batches_of_any_shape_and_dtype():
 
 
 def test_gradients_pass_through_orbits():
-    for action in [Rotation((0, 1), 3), Negation([[0], [1]]), Permutation([1, 0]), Translation(1, 24.0, 5),
-                   Orthogonal(torch.tensor([[0.0, -1.0], [1.0, 0.0]])), PrincipalNegation(1).fit(torch.randn(9, 2))]:  # fmt: skip
+    quarter = Orthogonal(torch.tensor([[0.0, -1.0], [1.0, 0.0]]))
+    for action in [Rotation((0, 1), 3), Negation([[0], [1]]), Permutation([1, 0]), Translation(1, 24.0, 5), quarter,
+                   PrincipalNegation(1).fit(torch.randn(9, 2))]:  # fmt: skip
         assert torch.autograd.gradcheck(action.orbit, torch.randn(3, 2, requires_grad=True))
 
 
@@ -197,7 +198,7 @@ def test_repr_evaluates():
         assert again.group == action.group
 
 
-# Products --------------------------------------------------------------------------------------------------------------
+# Products -----------------------------------------------------------------------------------------------------------
 
 
 def test_products_flatten_and_multiply_groups():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import gpytorch.kernels as gk
 import numpy as np
 import pytest
@@ -28,11 +30,11 @@ def test_coefficients_equal_quadrature():
     for n in range(6):
         for i, p in enumerate(latitudes):
             for j, q in enumerate(latitudes):
-                value, _ = integrate.quad(
-                    lambda lon, n=n, p=p, q=q: k(np.array([[0.0, p]]), np.array([[np.rad2deg(lon), q]]))[0, 0] * np.cos(n * lon),
-                    0,
-                    np.pi,
-                )  # fmt: skip
+
+                def integrand(lon, n=n, p=p, q=q):
+                    return k(np.array([[0.0, p]]), np.array([[np.rad2deg(lon), q]]))[0, 0] * np.cos(n * lon)
+
+                value, _ = integrate.quad(integrand, 0, np.pi)
                 np.testing.assert_allclose(c[n, i, j], value / np.pi, atol=1e-9)
 
 
@@ -67,13 +69,13 @@ def test_the_discrete_decomposition_tends_to_the_continuous_one():
     gaps = []
     for T in (8, 12, 16, 24, 64):
         k_t = harmonic_gram(globe, Longitude(T), x, x, "full")[t]
-        gaps.append(float((k_t - limit).abs().max()))
+        gaps.append(float((k_t - limit).detach().abs().max()))
         # and exactly: frequencies n, n + T, n - T, ... cannot be told apart on T points
         aliased = sum(
             c[abs(t + j * T)] * torch.exp(-1j * (t + j * T) * delta) for j in range(-5, 6) if abs(t + j * T) < 200
         )
         assert_close(k_t, aliased, rtol=0, atol=1e-9)
-    assert all(later < earlier for earlier, later in zip(gaps[:4], gaps[1:], strict=False))
+    assert all(later < earlier for earlier, later in pairwise(gaps[:4]))
     assert gaps[-1] < 1e-12
 
 
@@ -82,12 +84,12 @@ def test_the_circle():
     kernel = gk.PeriodicKernel().double()
     kernel.period_length, kernel.lengthscale = 24.0, 0.3
     c = circle_spectrum(kernel, 24.0, 10)
-    assert_close(c, scaled_bessel(torch.arange(10), torch.tensor(1 / 0.3)), rtol=0, atol=1e-12)
+    assert_close(c, scaled_bessel(torch.arange(10), torch.tensor(1 / 0.3)), rtol=0, atol=1e-11)
     x = 24 * torch.rand(5, 1)
     k_t = harmonic_gram(kernel, Translation(0, 24.0, 101), x, x, "full")
     phase = 2 * np.pi * (x - x.mT) / 24
     for t in range(10):
-        assert_close(k_t[t], c[t] * torch.exp(-1j * t * phase), rtol=0, atol=1e-12)
+        assert_close(k_t[t], c[t] * torch.exp(-1j * t * phase), rtol=0, atol=1e-11)
 
 
 def test_bessel_against_scipy_and_without_overflow():
@@ -101,7 +103,7 @@ def test_bessel_against_scipy_and_without_overflow():
     # The change of formula at z = 1e6 is invisible.
     n = torch.tensor([0, 5, 100, 1000, 3000])
     below, above = scaled_bessel(n, torch.tensor(1e6)), scaled_bessel(n, torch.tensor(1e6 * (1 + 1e-9)))
-    np.testing.assert_allclose(above, below, rtol=1e-6)
+    np.testing.assert_allclose(above, below, rtol=1e-8)
     with pytest.raises(ValueError, match="z >= 0"):
         scaled_bessel(torch.tensor([0]), torch.tensor([-1.0]))
 
@@ -116,19 +118,19 @@ def test_tiny_lengthscales_do_not_overflow_and_stay_positive_semidefinite():
 
 
 def test_gradients_of_the_spectrum():
-    latitudes = torch.tensor([-90.0, -40.0, 12.0, 70.0], requires_grad=True)
+    latitudes = torch.tensor([-89.0, -40.0, 12.0, 70.0], requires_grad=True)
     globe = globe_rbf(0.5)
     raw = globe.base_kernel.raw_lengthscale
 
     def spectrum(p, raw_lengthscale):
         return torch.func.functional_call(
-            _Spectrum(globe), {"globe.base_kernel.raw_lengthscale": raw_lengthscale}, (p, p.detach())
+            _Spectrum(globe), {"globe.base_kernel.raw_lengthscale": raw_lengthscale}, (p, p)
         )
 
     assert torch.autograd.gradcheck(spectrum, (latitudes, raw))
     assert torch.autograd.gradcheck(
-        lambda z: scaled_bessel(torch.arange(4)[:, None], z), torch.tensor([0.0, 0.5, 20.0], requires_grad=True)
-    , atol=1e-5)  # fmt: skip
+        lambda z: scaled_bessel(torch.arange(4)[:, None], z), torch.tensor([0.1, 0.5, 20.0], requires_grad=True)
+    )
 
 
 class _Spectrum(torch.nn.Module):

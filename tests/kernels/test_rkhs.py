@@ -95,7 +95,7 @@ def test_orthogonal_sum_and_norm_identity(data):
     np.testing.assert_allclose(sum(norms), a @ case.k(o.x, o.x) @ a, rtol=1e-9)
 
 
-# The appendix: lemmas, and the inter-domain reading --------------------------------------------------------------------
+# The appendix: lemmas, and the inter-domain reading -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("motion", FIXED_MOTIONS, ids=lambda m: repr(m.action))

@@ -42,7 +42,7 @@ class Action(ABC):
     def _move(self, x: Tensor, s: Tensor) -> Tensor:
         """X [..., d] moved by the elements s, integers [..., J] within 0 <= s_j < T_j; leading axes broadcast."""
 
-    # Moving points ---------------------------------------------------------------------------------------------------
+    # Moving points --------------------------------------------------------------------------------------------------
 
     def apply(self, x: Tensor, element: Element) -> Tensor:
         """The points s.x for one element s (an int for one way, J ints for J ways): [..., n, d] -> [..., n, d].
@@ -61,7 +61,7 @@ class Action(ABC):
         return self._orbit(x)
 
     def inverse(self, element: Element) -> tuple[int, ...]:
-        """The element that undoes `element`: apply(apply(x, s), inverse(s)) is x."""
+        """The element that undoes this one: moving by s and then by its inverse moves nothing."""
         place = self.group.inverses()[self.group.index(element)]
         return tuple(self.group.elements()[place].tolist())
 
@@ -69,7 +69,7 @@ class Action(ABC):
         s = self.group.elements().to(x.device)
         return self._move(x, s.reshape(-1, *[1] * (x.dim() - 1), self.group.ways))
 
-    # The fundamental domain --------------------------------------------------------------------------------------------
+    # The fundamental domain -----------------------------------------------------------------------------------------
 
     def fold(self, x: Tensor) -> Tensor:
         """Each point moved to the one image of its orbit that lies in the fundamental domain, [..., n, d].
@@ -127,7 +127,7 @@ class Action(ABC):
         """A point of positive coordinates in no special position, so that no boundary falls on tidy data."""
         return 1.0 + 0.5 * torch.frac(_GOLDEN * torch.arange(1, d + 1, dtype=torch.float64))
 
-    # Products, checks ----------------------------------------------------------------------------------------------------
+    # Products, checks -----------------------------------------------------------------------------------------------
 
     def __mul__(self, other: Action) -> Product:
         from harmonicgp.actions.product import Product

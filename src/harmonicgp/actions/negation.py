@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,8 +51,8 @@ class Negation(Action):
         nested = [subset for subset in subsets if hasattr(subset, "__iter__")]
         if nested and len(nested) != len(subsets):
             raise TypeError(f"subsets mixes coordinates and lists of coordinates: {subsets!r}.")
-        groups = nested or [subsets]
-        self.subsets = tuple(coordinates(subset, "a subset of Negation") for subset in groups)  # type: ignore[arg-type]
+        groups: list[Any] = nested or [subsets]
+        self.subsets = tuple(coordinates(subset, "a subset of Negation") for subset in groups)
         everything = [i for subset in self.subsets for i in subset]
         for i in everything:
             if everything.count(i) > 1:

@@ -20,6 +20,7 @@ class Product(Action):
     """
 
     def __init__(self, *factors: Action) -> None:
+        self.factors: tuple[Action, ...]
         flat: list[Action] = []
         for factor in factors:
             if not isinstance(factor, Action):

@@ -31,7 +31,7 @@ class _Angular(torch.autograd.Function):
         return sin + rest * c if n == 1 else 3 * sin * c + rest * (1 + 2 * c * c)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (c,) = ctx.saved_tensors
         if ctx.n > 0:
             return gradient * ctx.n**2 * _Angular.apply(c, ctx.n - 1), None

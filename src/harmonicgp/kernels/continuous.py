@@ -23,13 +23,16 @@ from harmonicgp._validation import whole_number
 from harmonicgp.kernels.functions import KernelLike, kernel_matrix
 from harmonicgp.kernels.globe import GlobeKernel
 
-_LARGE = 1e6  # beyond, the two-term asymptotic series is as exact as float64
+_LARGE = 1e6  # beyond, the uniform asymptotic expansion is as exact as float64
 
 
 def _scaled_bessel(n: np.ndarray[Any, Any], z: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """exp(-z) I_n(z) for z >= 0 without overflow."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        big = np.exp(-n * n / (2 * z)) / np.sqrt(2 * np.pi * z) * (1 + 1 / (8 * z))
+        # Debye's uniform expansion, with r - z written so that nothing cancels.
+        r = np.hypot(n, z)
+        big = np.exp(n * n / (r + z) - n * np.arcsinh(n / z)) / np.sqrt(2 * np.pi * r)
+        big = big * (1 + 1 / (8 * r) - 5 * (n / r) ** 2 / (24 * r))
     exact = special.ive(n, np.minimum(z, _LARGE))
     return np.asarray(np.where(z > _LARGE, big, exact))
 
@@ -44,7 +47,7 @@ class _ScaledBessel(torch.autograd.Function):
         return torch.from_numpy(np.ascontiguousarray(value)).to(z)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
         n, z = ctx.saved_tensors
         # I_n' = (I_{n-1} + I_{n+1}) / 2, and the factor exp(-z) brings -I_n.
         around = _ScaledBessel.apply((n - 1).abs(), z) + _ScaledBessel.apply(n + 1, z)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import TypeAlias
 
 import gpytorch
+import torch
 from torch import Tensor
 
 #: k(x1 [..., n1, d], x2 [..., n2, d]) -> [..., n1, n2], leading axes broadcast; real or complex.
@@ -16,18 +18,35 @@ KernelLike: TypeAlias = "gpytorch.kernels.Kernel | KernelFunction"
 def kernel_matrix(kernel: KernelLike, x1: Tensor, x2: Tensor) -> Tensor:
     """k(x1, x2) as a dense tensor [..., n1, n2], for a GPyTorch kernel or a plain function."""
     if isinstance(kernel, gpytorch.kernels.Kernel):
-        K: Tensor = kernel(x1, x2).to_dense()
-        return K
+        return _evaluate(kernel, x1, x2, diag=False)
     return _checked(kernel(x1, x2), (x1.shape[-2], x2.shape[-2]))
 
 
 def kernel_diagonal(kernel: KernelLike, x1: Tensor, x2: Tensor) -> Tensor:
     """k(x1_i, x2_i) for matching rows, [..., n]."""
     if isinstance(kernel, gpytorch.kernels.Kernel):
-        k: Tensor = kernel(x1, x2, diag=True)
-        return k
+        return _evaluate(kernel, x1, x2, diag=True)
     # A plain function gives Gram matrices: one of size 1 x 1 for each pair of rows.
     return _checked(kernel(x1[..., None, :], x2[..., None, :]), (1, 1))[..., 0, 0]
+
+
+def _evaluate(kernel: gpytorch.kernels.Kernel, x1: Tensor, x2: Tensor, diag: bool) -> Tensor:
+    """A GPyTorch kernel, densely: sums, products and scalings are taken of dense parts.
+
+    Left to themselves they multiply lazy operators, and those of low rank factorise, and add jitter, on the way.
+    """
+    kind = type(kernel)
+    if kind in (gpytorch.kernels.AdditiveKernel, gpytorch.kernels.ProductKernel, gpytorch.kernels.ScaleKernel):
+        if kernel.active_dims is not None:
+            x1, x2 = x1.index_select(-1, kernel.active_dims), x2.index_select(-1, kernel.active_dims)
+        if kind is gpytorch.kernels.ScaleKernel:
+            scale = kernel.outputscale[..., None] if diag else kernel.outputscale[..., None, None]
+            return scale * _evaluate(kernel.base_kernel, x1, x2, diag)
+        parts = [_evaluate(part, x1, x2, diag) for part in kernel.kernels]
+        return reduce(torch.add if kind is gpytorch.kernels.AdditiveKernel else torch.mul, parts)
+    K = kernel(x1, x2, diag=diag)
+    dense: Tensor = K if diag else K.to_dense()
+    return dense
 
 
 def _checked(K: object, shape: tuple[int, int]) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from harmonicgp.actions.translation import check_latitude
+from harmonicgp.kernels.functions import kernel_diagonal, kernel_matrix
 
 
 def unit_vectors(x: Tensor) -> Tensor:
@@ -54,7 +55,7 @@ class GlobeKernel(gpytorch.kernels.Kernel):
         """No: it depends on latitudes, not on their difference."""
         return False
 
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """The Gram matrix of the base kernel on unit vectors."""
         for x in (x1, x2):
             if x.shape[-1] != 2:
@@ -63,4 +64,5 @@ class GlobeKernel(gpytorch.kernels.Kernel):
                     "use active_dims=[i, j] to name them."
                 )
             check_latitude(x[..., 1])
-        return self.base_kernel.forward(unit_vectors(x1), unit_vectors(x2), diag=diag, **params)
+        evaluate = kernel_diagonal if diag else kernel_matrix
+        return evaluate(self.base_kernel, unit_vectors(x1), unit_vectors(x2))

@@ -148,8 +148,8 @@ def harmonic_diagonal(
 
 
 def _prepared(kernel: KernelLike, action: Action, x: Tensor, resolution: Resolution, check: bool) -> HarmonicKernel:
-    if isinstance(action, Action):
-        action.check(x, "x1")
+    harmonic = HarmonicKernel(kernel, action, resolution, check=False)
+    action.check(x, "x1")
     if check:
         check_invariant(kernel, action, dim=x.shape[-1], like=x)
-    return HarmonicKernel(kernel, action, resolution, check=False)
+    return harmonic
