@@ -101,8 +101,19 @@ def draw(points: Tensor, samples: Tensor, kernels: Tensor, n: int, path: Path) -
                 orbit = Rotation((0, 1), 4).orbit(torch.tensor([SOURCE]))[:, 0]
                 axis.plot(*orbit[1:].T, "o", ms=4, mfc="none", mec="black")
                 axis.plot(*orbit[0], "o", ms=5, color="black")
-    axes[1, 0].set_xlabel("dot: $x'$; rings: its quarter turns", fontsize=10)
-    figure.suptitle("An RBF kernel split by quarter turns of the plane, $k = k_0 + k_1 + k_2 + k_3$: real parts")
+    notes = (
+        "dot: $x'$; rings: its quarter turns",
+        "imaginary at the empty rings,",
+        "",
+        "of opposite sign to $k_1$ there",
+    )
+    for axis, note in zip(axes[1], notes, strict=True):
+        axis.set_xlabel(note, fontsize=10)
+    figure.suptitle(
+        "An RBF kernel split by quarter turns of the plane, $k = k_0 + k_1 + k_2 + k_3$: real parts\n"
+        "blue negative, red positive; each sample on a scale of its own, the kernels on one",
+        fontsize=11,
+    )
     figure.savefig(path, dpi=130)
     plt.close(figure)
 

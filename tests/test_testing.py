@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from harmonicgp import Cyclic
-from harmonicgp.actions import Action, Negation, Rotation
+from harmonicgp.actions import Action, Longitude, Negation, Rotation
 from harmonicgp.testing import assert_commuting, assert_cyclic, assert_decomposition, assert_invariant
 
 
@@ -77,3 +77,32 @@ def test_assert_commuting():
     assert_commuting(Rotation((0, 1), 3), Negation([2]), torch.randn(4, 3))
     with pytest.raises(AssertionError, match="take point"):
         assert_commuting(Rotation((0, 1), 3), Negation([0]), torch.randn(4, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_default_tolerance_fits_the_dtype(dtype):
+    places = torch.tensor([[2.35, 48.85], [-74.0, 40.7], [139.7, 35.7]], dtype=dtype)
+    assert_cyclic(Longitude(24), places)
+    assert_cyclic(Rotation((0, 1), 5), torch.randn(5, 2, dtype=dtype))
+    kernel = gk.ScaleKernel(gk.MaternKernel(nu=0.5, ard_num_dims=6)).to(dtype)
+    assert_decomposition(kernel, Negation.strided(6, 3), torch.randn(20, 6, dtype=dtype))
+    assert_invariant(kernel, Negation.strided(6, 3), torch.randn(20, 6, dtype=dtype))
+
+
+@pytest.mark.parametrize(
+    ("move", "words"),
+    [
+        # cyclic, but no isometry
+        (lambda x, s: torch.where(s == 1, x.flip(-1) * torch.tensor([4.0, 0.25]), x), "changes distances"),
+        # a circle that is not declared in `periods`
+        (lambda x, s: torch.where(s == 1, (x + 12) % 24, x), "changes distances|fold apart"),
+        # cannot move each point by an element of its own
+        (
+            lambda x, s: x * (1 - 2 * s.reshape(-1)[:, None, None]) if s.dim() > 1 else x * (1 - 2 * s),
+            "its own element",
+        ),
+    ],
+)
+def test_what_folding_needs_is_checked(move, words):
+    with pytest.raises(AssertionError, match=words):
+        assert_cyclic(Broken(2, move), 24 * torch.rand(8, 2))

@@ -95,14 +95,14 @@ class Group:
         >>> (Cyclic(4) * Cyclic(3)).index((1, -1))
         5
         """
-        if isinstance(element, Tensor):
+        if hasattr(element, "tolist"):  # tensors and arrays
             element = element.tolist()
         try:
             s = tuple(map(as_integer, element)) if isinstance(element, Sequence) else (as_integer(element),)
         except TypeError:
             raise TypeError(f"an element of {self!r} is {self.ways} whole numbers; got {element!r}.") from None
         if len(s) != self.ways:
-            raise ValueError(f"an element of {self!r} is {self.ways} whole numbers; got {len(s)}: {element!r}.")
+            raise ValueError(f"an element of {self!r} is {self.ways} whole numbers; {element!r} has {len(s)}.")
         place = 0
         for s_j, T_j in zip(s, self.orders, strict=True):
             place = place * T_j + s_j % T_j

@@ -239,5 +239,29 @@ def test_actions_that_do_not_commute_are_refused(first, second):
     ids=repr,
 )
 def test_factors_that_repeat_each_other_are_refused(factors):
-    with pytest.raises(ValueError, match="leaves every point in its place"):
+    with pytest.raises(ValueError, match=r"leaves every point of \d coordinates in its place"):
         Product(*factors)
+
+
+def test_a_product_is_checked_at_the_width_it_is_used_at():
+    action = Negation() * Rotation((0, 1), 4)  # at two columns the half turn is the negation
+    assert action.orbit(torch.randn(3, 3)).shape == (8, 3, 3)
+    with pytest.raises(ValueError, match="of 2 coordinates in its place"):
+        action.orbit(torch.randn(3, 2))
+
+
+def test_principal_directions_of_many_rows_need_little_memory():
+    x = torch.randn(300_000, 3) @ torch.diag(torch.tensor([3.0, 2.0, 1.0]))
+    V = PrincipalNegation(3).fit(x).directions
+    assert_close(V.abs(), torch.eye(3), rtol=0, atol=0.05)
+    assert PrincipalNegation(2).fit(torch.randn(3, 5)).directions.shape == (5, 5)  # fewer rows than columns
+
+
+def test_places_with_several_names_fold_to_one():
+    hours = Translation(0, 24.0, 12).fold(torch.tensor([[1.0], [25.0], [3.0], [27.0], [-23.0]]))
+    assert_close(hours, torch.ones(5, 1))
+    places = Longitude(24).fold(torch.tensor([[190.0, 10.0], [-170.0, 10.0], [550.0, 10.0]]))
+    assert_close(places, places[:1].expand(3, 2))
+    assert -180 <= float(places[0, 0]) < -165
+    end = Translation(0, 24.0, 12).apply(torch.tensor([[-2.0000002]], dtype=torch.float32), 1)
+    assert 0 <= float(end) < 24

@@ -41,6 +41,8 @@ from harmonicgp.actions import (
         (lambda: ImageShift((28, 28), (4, 4, 4)), "a pair"),
         (lambda: ImageFlip((28,)), "height, width"),
         (lambda: ImageFlip((28, 0)), "at least 1"),
+        (lambda: ImageFlip((3, 32, 32)), "channels, height, width"),
+        (lambda: ImageShift((1, 28, 28), 4), "channels, height, width"),
         (lambda: ImageFlip((28, 28), axes=(2,)), "up-down"),
         (lambda: ImageFlip((1, 28)), "does nothing"),
         (lambda: Permutation([0, 2]), "once each"),

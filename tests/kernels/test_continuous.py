@@ -147,3 +147,9 @@ def test_bad_input():
         longitude_spectrum(globe_rbf(1.0), torch.zeros(1), torch.zeros(1), 0)
     with pytest.raises(ValueError, match="points must be at least"):
         circle_spectrum(gk.PeriodicKernel(), 1.0, 10, points=5)
+    with pytest.raises(ValueError, match="does not repeat"):
+        circle_spectrum(gk.RBFKernel(), 24.0, 3)
+    with pytest.raises(ValueError, match="latitudes lie in"):
+        longitude_spectrum(globe_rbf(1.0), torch.tensor([139.7]), torch.tensor([35.7]), 2)
+    with pytest.raises(TypeError, match="GlobeKernel"):
+        longitude_spectrum(gk.RBFKernel(), torch.zeros(1), torch.zeros(1), 2)

@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from harmonicgp.actions import Longitude, Negation, PrincipalNegation, Rotation, Translation
+from harmonicgp import Cyclic
+from harmonicgp.actions import (
+    Action,
+    ImageFlip,
+    Longitude,
+    Negation,
+    Permutation,
+    PrincipalNegation,
+    Rotation,
+    Translation,
+)
 from harmonicgp.kernels import ArcCosineKernel, GlobeKernel, HarmonicKernel, harmonic_diagonal, harmonic_gram
 from tests import reference as ref
 
@@ -89,6 +99,9 @@ def _ard(*lengthscales):
     [
         (_ard(1.0, 2.0), Rotation((0, 1), 4), r"mixes coordinates 0 and 1, whose lengthscales differ \(1 and 2\)"),
         (gk.ScaleKernel(_ard(1.0, 2.0)), Rotation((0, 1), 4), "one lengthscale"),
+        (_ard(1.5, 1.5), Rotation((0, 1), 4), r"lengthscales are learned apart \(1.5 and 1.5\)"),
+        (_ard(*torch.linspace(1, 10, 784).tolist()), ImageFlip((28, 28)), "lengthscales differ"),
+        (_ard(*torch.linspace(0.3, 0.6, 30).tolist()), Permutation([*range(1, 30), 0]), "lengthscales differ"),
         (_ard(1e4, 2e4), Rotation((0, 1), 4), "lengthscales differ"),
         (_ard(1e-4, 2e-4), Rotation((0, 1), 4), "lengthscales differ"),
         (gk.LinearKernel(), Translation(0, 24.0, 3), "does not repeat along coordinate 0"),
@@ -144,10 +157,15 @@ def test_a_kernel_with_computed_parameters_is_checked_as_it_is():
         ({"x1": torch.zeros(3, 2, dtype=torch.complex128)}, TypeError, "complex"),
         ({"x1": torch.zeros(3, 1)}, ValueError, "at least 2 coordinates"),
         ({"x1": torch.zeros(5, 3, 2)}, ValueError, "one set for each of the 2 blocks"),
+        ({"x2": torch.zeros(3, 4)}, ValueError, "points of one space"),
+        ({"x2": torch.zeros(3, 2, dtype=torch.float32)}, TypeError, "one dtype"),
+        ({"kernel": "rbf"}, TypeError, "GPyTorch kernel or a function"),
+        ({"kernel": gk.RBFKernel(batch_shape=torch.Size([3]))}, ValueError, "batch of kernels"),
+        ({"kernel": gk.MultitaskKernel(gk.RBFKernel(), num_tasks=2)}, ValueError, "one number for each pair"),
         ({"resolution": "half"}, ValueError, "resolution must be one of"),
         ({"action": "rotate"}, TypeError, "must be an action"),
         ({"kernel": lambda a, b: 1.0}, TypeError, "dense tensor"),
-        ({"kernel": lambda a, b: torch.zeros(2)}, ValueError, "must return"),
+        ({"kernel": lambda a, b: torch.zeros(2)}, ValueError, "one number for each pair"),
     ],
 )
 def test_bad_input(arguments, error, words):
@@ -167,3 +185,29 @@ def test_one_element_group_is_the_kernel_itself():
         K = harmonic_gram(kernel, Rotation((0, 1), 1), x, x, resolution)
         assert_close(K, kernel(x).to_dense()[None])
         assert_close(harmonic_diagonal(kernel, Rotation((0, 1), 1), x, resolution), torch.ones(1, 4))
+
+
+def test_frozen_equal_lengthscales_may_mix():
+    kernel = _ard(0.5, 0.5, 2.0).requires_grad_(False)
+    HarmonicKernel(kernel, Rotation((0, 1), 3))
+
+
+def test_a_function_of_unknown_width_asks_for_dim():
+    R = torch.randn(3, 3)
+    kernel = lambda a, b: torch.exp(-torch.cdist(a @ R, b @ R))  # noqa: E731
+    with pytest.raises(ValueError, match="give dim="):
+        HarmonicKernel(kernel, Negation())
+    HarmonicKernel(kernel, Negation(), dim=3)
+
+
+def test_an_action_without_its_order_is_refused():
+    class Swap(Action):
+        group = Cyclic(2)
+
+        def _move(self, x, s):
+            return torch.where(s == 1, x.roll(x.shape[-1] // 2, -1), x)
+
+    x = torch.randn(4, 4)
+    harmonic_gram(gk.RBFKernel().double(), Swap(), x, x)
+    with pytest.raises(ValueError, match="does not have order 2 on points of 5 columns"):
+        harmonic_gram(gk.RBFKernel().double(), Swap(), torch.randn(4, 5), torch.randn(4, 5))

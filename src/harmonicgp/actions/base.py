@@ -141,6 +141,9 @@ class Action(ABC):
     def check_dim(self, d: int, name: str = "x") -> None:
         """Raise a clear error unless the action can move points of d coordinates."""
         if self.dim is not None and d != self.dim:
-            raise ValueError(f"{self!r} moves points of {self.dim} coordinates; {name} has {d}.")
+            raise ValueError(
+                f"{self!r} moves points of {self.dim} coordinates, one point a row; {name} has {d} columns "
+                "(images come as flat rows: images.flatten(1))."
+            )
         if d < self.min_dim:
             raise ValueError(f"{self!r} needs at least {self.min_dim} coordinates; {name} has {d}.")

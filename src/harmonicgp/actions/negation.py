@@ -98,7 +98,9 @@ class PrincipalNegation(Action):
         self.check_dim(x.shape[-1])
         rows = x.detach().reshape(-1, x.shape[-1]).double()
         mean = rows.mean(0)
-        _, _, Vh = torch.linalg.svd(rows - mean, full_matrices=True)
+        covariance = sum((c - mean).mT @ (c - mean) for c in rows.split(1 << 16))
+        _, V = torch.linalg.eigh(covariance)  # in rising order; d x d, however many rows
+        Vh = V.mT.flip(0)
         # A direction and its opposite are one direction: make the largest entry positive, so that reruns agree.
         largest = Vh.gather(1, Vh.abs().argmax(1, keepdim=True))
         fitted = PrincipalNegation(self.ways)

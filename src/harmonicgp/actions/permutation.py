@@ -71,6 +71,11 @@ class _ImageAction(Reordering):
         self.shape = tuple(whole_number(side, "a side of an image", 1) for side in shape)
         if len(self.shape) not in (2, 3):
             raise ValueError(f"an image shape is (height, width) or (height, width, channels); got {self.shape}.")
+        if len(self.shape) == 3 and self.shape[0] in (1, 3) and self.shape[1] == self.shape[2] > 4:
+            raise ValueError(
+                f"{self.shape} looks like (channels, height, width); rows here are flat images of shape (height, width, "
+                "channels): use images.movedim(1, -1).flatten(1)."
+            )
         self.dim = self.min_dim = math.prod(self.shape)
 
     def _pixels(self, rows: Tensor, columns: Tensor) -> Tensor:
@@ -83,6 +88,8 @@ class _ImageAction(Reordering):
 
 class ImageFlip(_ImageAction):
     """Flips images up-down and left-right, two ways; `axes=(0,)` or `axes=(1,)` for one of them.
+
+    Rows are flat images of shape (height, width), or (height, width, channels) with the channels last.
 
     >>> import torch
     >>> ImageFlip((2, 2)).apply(torch.tensor([[1.0, 2.0, 3.0, 4.0]]), (0, 1))
@@ -120,7 +127,8 @@ class ImageFlip(_ImageAction):
 class ImageShift(_ImageAction):
     """Rolls images down and right by `step` pixels, wrapping around: two ways, of order height/step and width/step.
 
-    `step` may be a pair, for the two axes.
+    `step` may be a pair, for the two axes. Rows are flat images of shape (height, width), or (height, width, channels) with
+    the channels last.
 
     >>> ImageShift((28, 28), 4).group
     Cyclic(7)**2

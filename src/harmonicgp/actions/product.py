@@ -43,7 +43,9 @@ class Product(Action):
                 if periods.setdefault(axis, period) != period:
                     raise ValueError(f"coordinate {axis} has two periods, {periods[axis]} and {period}.")
         self._periods = periods
-        self._check_factors()
+        self._checked: set[int] = set()
+        self._check_commuting()
+        self._check_faithful(self.dim if self.dim is not None else self.min_dim + 1)
 
     @property
     def periods(self) -> dict[int, float]:
@@ -52,6 +54,7 @@ class Product(Action):
 
     def check(self, x: Tensor, name: str = "x") -> None:
         """Raise a clear error unless every factor can move x."""
+        super().check(x, name)
         for factor in self.factors:
             factor.check(x, name)
 
@@ -75,26 +78,39 @@ class Product(Action):
                 w[axis] = factor._generic_point(d)[axis]
         return w
 
-    def _check_factors(self) -> None:
+    def check_dim(self, d: int, name: str = "x") -> None:
+        """Raise a clear error unless the factors can move d coordinates together without repeating each other."""
+        super().check_dim(d, name)
+        for factor in self.factors:
+            factor.check_dim(d, name)
+        if d not in self._checked:
+            self._check_faithful(d)
+            self._checked.add(d)
+
+    def _trial_points(self, d: int) -> Tensor:
+        return self._generic_point(d) * torch.tensor([[1.0], [-0.7], [0.4]], dtype=torch.float64)
+
+    def _check_commuting(self) -> None:
         from harmonicgp.testing import assert_commuting
 
         # Two widths, since an action on "every coordinate" may commute at one and not at another.
-        widths = [self.dim] if self.dim is not None else [self.min_dim, self.min_dim + 1]
-        for d in widths:
-            x = self._generic_point(d).repeat(3, 1) * torch.tensor([[1.0], [-0.7], [0.4]], dtype=torch.float64)
+        for d in [self.dim] if self.dim is not None else [self.min_dim, self.min_dim + 1]:
+            x = self._trial_points(d)
             for i, first in enumerate(self.factors):
                 for second in self.factors[i + 1 :]:
                     try:
                         assert_commuting(first, second, x)
                     except AssertionError as error:
                         raise ValueError(f"the actions of a product must commute: {error}") from None
-        images = self._orbit(x[:1])[:, 0]
-        still = self.wrap(images - x[0]).abs().amax(-1) < 1e-9 * (1 + x[0].abs().max())
+
+    def _check_faithful(self, d: int) -> None:
+        x = self._trial_points(d)[:1]
+        still = self.wrap(self._orbit(x)[:, 0] - x).abs().amax(-1) < 1e-9 * (1 + x.abs().max())
         if int(still.sum()) > 1:
             element = tuple(self.group.elements()[still.nonzero()[1, 0]].tolist())
             raise ValueError(
-                f"element {element} of {self!r} leaves every point in its place, so the factors repeat each other: "
-                "drop a factor, or use one cyclic action of the joint order."
+                f"element {element} of {self!r} leaves every point of {d} coordinates in its place, so the factors repeat "
+                "each other: drop a factor, or use one cyclic action of the joint order."
             )
 
     def __repr__(self) -> str:

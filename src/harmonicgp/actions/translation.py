@@ -13,7 +13,9 @@ from harmonicgp.groups import Cyclic
 
 
 class Translation(Action):
-    """Moves a periodic coordinate by a T-th of its period; results lie in [start, start + period).
+    """Moves a periodic coordinate by a T-th of its period.
+
+    Moved and folded coordinates lie in [start, start + period); the neutral element leaves them as they are.
 
     >>> import torch
     >>> Translation(axis=0, period=24.0, order=12).apply(torch.tensor([[23.0]]), 1)
@@ -39,10 +41,20 @@ class Translation(Action):
     def _move(self, x: Tensor, s: Tensor) -> Tensor:
         shift = s[..., 0].to(x.dtype) * (self.period / self.order)
         a = x[..., self.axis]
-        moved = torch.remainder(a + (shift - self.start), self.period) + self.start
-        moved = torch.where(shift == 0, a, moved)  # the neutral element moves nothing, not even by rounding
+        # The neutral element moves nothing, not even by rounding or to another name.
+        moved = torch.where(shift == 0, a, self._reduce(a + shift))
         shape = moved.shape
         return torch.stack([moved if k == self.axis else x[..., k].expand(shape) for k in range(x.shape[-1])], dim=-1)
+
+    def _reduce(self, a: Tensor) -> Tensor:
+        """The name of a place on the circle that lies in [start, start + period)."""
+        reduced = torch.remainder(a - self.start, self.period) + self.start
+        return torch.where(reduced >= self.start + self.period, reduced - self.period, reduced)  # rounded up to the end
+
+    def _tidy(self, x: Tensor) -> Tensor:
+        columns = list(x.unbind(-1))
+        columns[self.axis] = self._reduce(columns[self.axis])
+        return torch.stack(columns, -1)
 
     def _generic_point(self, d: int) -> Tensor:
         w = super()._generic_point(d)
@@ -77,7 +89,7 @@ class Longitude(Translation):
 
     def _tidy(self, x: Tensor) -> Tensor:
         """At a pole every longitude is the same point: it gets the longitude -180."""
-        columns = list(x.unbind(-1))
+        columns = list(super()._tidy(x).unbind(-1))
         pole = columns[self.axis + 1].abs() >= 90.0
         columns[self.axis] = torch.where(pole, torch.full_like(columns[self.axis], self.start), columns[self.axis])
         return torch.stack(columns, -1)

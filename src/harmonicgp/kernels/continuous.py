@@ -20,6 +20,7 @@ from scipy import special
 from torch import Tensor
 
 from harmonicgp._validation import whole_number
+from harmonicgp.actions.translation import check_latitude
 from harmonicgp.kernels.functions import KernelLike, kernel_matrix
 from harmonicgp.kernels.globe import GlobeKernel
 
@@ -75,11 +76,22 @@ def circle_spectrum(kernel: KernelLike, period: float, n_frequencies: int, point
 
     The kernel takes inputs [n, 1] and repeats after `period` (GPyTorch's PeriodicKernel, say). The rule uses
     `points` nodes, by default 16 a frequency and at least 1024; for smooth kernels it is exact to rounding.
+
+    >>> from gpytorch.kernels import PeriodicKernel
+    >>> kernel = PeriodicKernel()
+    >>> kernel.period_length = 24.0
+    >>> circle_spectrum(kernel, 24.0, 4).shape
+    torch.Size([4])
     """
     n_frequencies = whole_number(n_frequencies, "n_frequencies", 1)
     points = whole_number(points or max(1024, 16 * n_frequencies), "points", 2 * n_frequencies)
     phi = torch.arange(points, dtype=torch.float64)[:, None] * (float(period) / points)
     row = kernel_matrix(kernel, phi[:1], phi)[0]
+    lap = kernel_matrix(kernel, phi[:1], phi[:1] + float(period))[0, 0]
+    if float((lap - row[0]).detach().abs()) > 1e-6 * float(row[0].detach().abs()):
+        raise ValueError(
+            f"the kernel does not repeat after the period {float(period):g}: use a PeriodicKernel of that period."
+        )
     return torch.fft.rfft(row).real[:n_frequencies] / points
 
 
@@ -95,8 +107,18 @@ def longitude_spectrum(
 
     exact at any longitude and positive semi-definite for each n; otherwise by the trapezoid rule with `points` nodes
     (default: 16 a frequency, at least 1024). Differentiable in latitudes and hyper-parameters.
+
+    >>> import torch
+    >>> from gpytorch.kernels import RBFKernel
+    >>> latitudes = torch.tensor([0.0, 45.0, 90.0])
+    >>> longitude_spectrum(GlobeKernel(RBFKernel()), latitudes, latitudes, 5).shape
+    torch.Size([5, 3, 3])
     """
     n_frequencies = whole_number(n_frequencies, "n_frequencies", 1)
+    if not isinstance(kernel, GlobeKernel):
+        raise TypeError(f"longitude_spectrum takes a GlobeKernel; got {type(kernel).__name__}.")
+    for latitude in (latitude1, latitude2):
+        check_latitude(latitude, "the argument")
     scale: Tensor | float = 1.0
     base = kernel.base_kernel
     while isinstance(base, gpytorch.kernels.ScaleKernel):

@@ -15,10 +15,22 @@ KernelFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 KernelLike: TypeAlias = "gpytorch.kernels.Kernel | KernelFunction"
 
 
+def check_kernel(kernel: KernelLike) -> None:
+    """Raise a clear error for what is no single kernel."""
+    if isinstance(kernel, gpytorch.kernels.Kernel):
+        if kernel.batch_shape:
+            raise ValueError(
+                f"the kernel is a batch of kernels, batch_shape {tuple(kernel.batch_shape)}, whose axis would be taken for "
+                "the orbit: decompose each of them by itself."
+            )
+    elif not callable(kernel):
+        raise TypeError(f"kernel must be a GPyTorch kernel or a function k(x1, x2); got {kernel!r}.")
+
+
 def kernel_matrix(kernel: KernelLike, x1: Tensor, x2: Tensor) -> Tensor:
     """k(x1, x2) as a dense tensor [..., n1, n2], for a GPyTorch kernel or a plain function."""
     if isinstance(kernel, gpytorch.kernels.Kernel):
-        return _evaluate(kernel, x1, x2, diag=False)
+        return _checked(_evaluate(kernel, x1, x2, diag=False), (x1.shape[-2], x2.shape[-2]))
     return _checked(kernel(x1, x2), (x1.shape[-2], x2.shape[-2]))
 
 
@@ -51,7 +63,9 @@ def _evaluate(kernel: gpytorch.kernels.Kernel, x1: Tensor, x2: Tensor, diag: boo
 
 def _checked(K: object, shape: tuple[int, int]) -> Tensor:
     if not isinstance(K, Tensor):
-        raise TypeError(f"a kernel function must return a dense tensor; got {type(K).__name__}.")
+        raise TypeError(f"a kernel must return a dense tensor; got {type(K).__name__}.")
     if tuple(K.shape[-2:]) != shape:
-        raise ValueError(f"a kernel function must return [..., {shape[0]}, {shape[1]}]; got shape {tuple(K.shape)}.")
+        raise ValueError(
+            f"a kernel must give one number for each pair of points, [..., {shape[0]}, {shape[1]}]; got shape {tuple(K.shape)}."
+        )
     return K

@@ -16,8 +16,56 @@ from torch import Tensor
 
 from harmonicgp.actions import Action
 from harmonicgp.groups import Resolution, check_resolution
-from harmonicgp.kernels.functions import KernelLike, kernel_diagonal, kernel_matrix
+from harmonicgp.kernels.functions import KernelLike, check_kernel, kernel_diagonal, kernel_matrix
 from harmonicgp.kernels.invariance import check_invariant
+
+
+@dataclass(frozen=True)
+class HarmonicTransform:
+    """1/|G| sum_s chi_t(s) g(s.z), resolved into blocks, for a function g of points: k(., x) becomes k_t(., x)."""
+
+    action: Action
+    resolution: Resolution = "complex"
+
+    def __post_init__(self) -> None:
+        check_resolution(self.resolution)
+        if not isinstance(self.action, Action):
+            raise TypeError(f"action must be an action of harmonicgp.actions; got {self.action!r}.")
+
+    @property
+    def n_blocks(self) -> int:
+        """The number of blocks."""
+        return self.action.group.n_blocks(self.resolution)
+
+    def __call__(self, function: Callable[[Tensor], Tensor], z: Tensor, separate: bool | None = None) -> Tensor:
+        """[blocks, ...] from a function [..., m, d] -> [..., values], at points z [m, d], or [blocks, m, d] of their own.
+
+        `separate` (default: whether z is) says that the function's first axis is the blocks, not the orbit.
+        """
+        if z.dim() == 3 if separate is None else separate:
+            return self._accumulate(function, z)
+        # sum_s chi_t(s) K_s: for real K the conjugate of the transform; for complex K the elements are inverted first.
+        K, group = function(self.action._orbit(z)), self.action.group
+        if K.is_complex():
+            return group.harmonics(K.index_select(0, group.inverses().to(K.device)), self.resolution)
+        k = group.harmonics(K, self.resolution)
+        return k.conj().resolve_conj() if k.is_complex() else k
+
+    def _accumulate(self, function: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
+        """One element at a time: never [blocks, |G|, m, n] at once."""
+        group = self.action.group
+        weights = group.weights(self.resolution).conj()  # chi_t(s) / |G|, folded: [blocks, |G|]
+        elements = group.elements().to(z.device)
+        total: Tensor | None = None
+        for s in range(group.order):
+            K = function(self.action._move(z, elements[s]))
+            if K.is_complex() and self.resolution != "full":
+                group.harmonics(K[None].expand(group.order, *K.shape), self.resolution)  # raises the clear error
+            dtype = torch.promote_types(K.dtype, torch.complex64) if weights.is_complex() else K.dtype
+            w = weights[:, s].to(device=K.device, dtype=dtype).reshape(-1, *[1] * (K.dim() - 1))
+            total = w * K if total is None else total + w * K
+        assert total is not None
+        return total
 
 
 @dataclass(frozen=True)
@@ -25,7 +73,9 @@ class HarmonicKernel:
     """A kernel split along an action, ready to give Gram matrices block by block.
 
     `kernel` is a GPyTorch kernel or a function k(x1, x2) -> [..., n1, n2]. It must be invariant,
-    k(s.x, s.x') = k(x, x'); a cheap check on a few points says so at once, and `check=False` turns it off.
+    k(s.x, s.x') = k(x, x'); a cheap check on a few points says so at once, and `check=False` turns it off. The check here
+    also moves lengthscales that are still to be learned apart, since a kernel that is invariant only at its first values
+    would stop being so in training.
 
     >>> import torch
     >>> from gpytorch.kernels import RBFKernel
@@ -43,16 +93,20 @@ class HarmonicKernel:
     dim: int | None = None
 
     def __post_init__(self) -> None:
-        check_resolution(self.resolution)
-        if not isinstance(self.action, Action):
-            raise TypeError(f"action must be an action of harmonicgp.actions; got {self.action!r}.")
+        HarmonicTransform(self.action, self.resolution)  # checks both
+        check_kernel(self.kernel)
         if self.check:
-            check_invariant(self.kernel, self.action, dim=self.dim)
+            check_invariant(self.kernel, self.action, dim=self.dim, learnable=True)
+
+    @property
+    def transform(self) -> HarmonicTransform:
+        """The transform over the group."""
+        return HarmonicTransform(self.action, self.resolution)
 
     @property
     def n_blocks(self) -> int:
         """The number of harmonic kernels."""
-        return self.action.group.n_blocks(self.resolution)
+        return self.transform.n_blocks
 
     def gram(self, x1: Tensor, x2: Tensor) -> Tensor:
         """k_t(x1, x2) for every block t: [n1, d], [n2, d] -> [blocks, n1, n2].
@@ -60,52 +114,29 @@ class HarmonicKernel:
         Either input may have one set of points for each block, [blocks, n, d]. Differentiable in both inputs and in
         the parameters of the kernel.
         """
-        blocks1, blocks2 = self._blocks(x1, "x1"), self._blocks(x2, "x2")
-        if blocks1 is None and blocks2 is None:
-            K = kernel_matrix(self.kernel, self.action._orbit(x1), x2)  # [|G|, n1, n2]
-            return self._resolve(K)
-        return self._accumulate(lambda moved: kernel_matrix(self.kernel, moved, x2), x1)
+        separate = self._separate(x1, "x1") | self._separate(x2, "x2")
+        if x1.shape[-1] != x2.shape[-1]:
+            raise ValueError(
+                f"x1 has {x1.shape[-1]} columns and x2 has {x2.shape[-1]}: they must be points of one space."
+            )
+        if x1.dtype != x2.dtype:
+            raise TypeError(f"x1 is {x1.dtype} and x2 is {x2.dtype}: bring both to one dtype.")
+        return self.transform(lambda moved: kernel_matrix(self.kernel, moved, x2), x1, separate)
 
     def diagonal(self, x: Tensor) -> Tensor:
         """k_t(x, x), real: [n, d] or [blocks, n, d] -> [blocks, n]."""
-        if self._blocks(x, "x") is None:
-            k = self._resolve(kernel_diagonal(self.kernel, *torch.broadcast_tensors(self.action._orbit(x), x)))
-        else:
-            k = self._accumulate(lambda moved: kernel_diagonal(self.kernel, moved, x), x)
+
+        def function(moved: Tensor) -> Tensor:
+            return kernel_diagonal(self.kernel, moved, x.expand(moved.shape))
+
+        k = self.transform(function, x, self._separate(x, "x"))
         return k.real if k.is_complex() else k
 
-    def _resolve(self, K: Tensor) -> Tensor:
-        """The transform over the elements that moved the first argument, the first axis of K."""
-        # sum_s chi_t(s) K_s: the conjugate of the transform, for real K; for complex K the elements are inverted first.
-        if K.is_complex():
-            K = K.index_select(0, self.action.group.inverses().to(K.device))
-            return self.action.group.harmonics(K, self.resolution)
-        k = self.action.group.harmonics(K, self.resolution)
-        return k.conj().resolve_conj() if k.is_complex() else k
-
-    def _accumulate(self, gram: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """sum_s w_ts gram(s.x_t) with one element at a time: never [blocks, |G|, n1, n2] at once."""
-        group = self.action.group
-        weights = group.weights(self.resolution).conj()  # chi_t(s) / |G|, folded: [blocks, |G|]
-        elements = group.elements().to(x.device)
-        total: Tensor | None = None
-        for s in range(group.order):
-            K = gram(self.action._move(x, elements[s]))
-            if K.is_complex() and self.resolution != "full":
-                group.harmonics(K[None].expand(group.order, *K.shape), self.resolution)  # raises the clear error
-            dtype = torch.promote_types(K.dtype, torch.complex64) if weights.is_complex() else K.dtype
-            w = weights[:, s].to(device=K.device, dtype=dtype).reshape(-1, *[1] * (K.dim() - 1))
-            total = w * K if total is None else total + w * K
-        assert total is not None
-        return total
-
-    def _blocks(self, x: Tensor, name: str) -> int | None:
-        """The number of sets of points in x, None when the blocks share one."""
+    def _separate(self, x: Tensor, name: str) -> bool:
+        """Whether each block has points of its own."""
         self.action.check(x, name)
-        if x.dim() == 2:
-            return None
-        if x.dim() == 3 and x.shape[0] == self.n_blocks:
-            return self.n_blocks
+        if x.dim() == 2 or (x.dim() == 3 and x.shape[0] == self.n_blocks):
+            return x.dim() == 3
         raise ValueError(
             f"{name} must be [n, d], shared by the blocks, or [{self.n_blocks}, n, d], one set for each of the "
             f"{self.n_blocks} blocks of the {self.resolution!r} resolution; got shape {tuple(x.shape)}."
@@ -143,7 +174,14 @@ def harmonic_gram(
 def harmonic_diagonal(
     kernel: KernelLike, action: Action, x: Tensor, resolution: Resolution = "complex", check: bool = True
 ) -> Tensor:
-    """The diagonals k_t(x, x) of the harmonic kernels, real: [blocks, n]."""
+    """The diagonals k_t(x, x) of the harmonic kernels, real: [blocks, n].
+
+    >>> import torch
+    >>> from gpytorch.kernels import RBFKernel
+    >>> from harmonicgp.actions import Negation
+    >>> harmonic_diagonal(RBFKernel(), Negation(), torch.zeros(1, 2))[:, 0].tolist()  # nothing odd at the origin
+    [1.0, 0.0]
+    """
     return _prepared(kernel, action, x, resolution, check).diagonal(x)
 
 

@@ -37,13 +37,30 @@ def harmonic_parts(function: Callable[[Tensor], Tensor], action: Action, x: Tens
 
 
 def interdomain_cross_covariance(kernel: KernelLike, action: Action, x: Tensor, z: Tensor) -> Tensor:
-    """k(x, w_t) = E[f(x) conj(u_t)] for every frequency t, [|G|, n, m]."""
+    """k(x, w_t) = E[f(x) conj(u_t)] for every frequency t, [|G|, n, m].
+
+    >>> import torch
+    >>> from gpytorch.kernels import RBFKernel
+    >>> from harmonicgp.actions import Rotation
+    >>> interdomain_cross_covariance(RBFKernel(), Rotation((0, 1), 3), torch.randn(5, 2), torch.randn(2, 2)).shape
+    torch.Size([3, 5, 2])
+    """
     K = torch.stack([kernel_matrix(kernel, x, image) for image in action.orbit(z)])
-    return torch.einsum("ts,snm->tnm", _weights(action, K).conj(), K.to(_weights(action, K).dtype))
+    weights = _weights(action, K)
+    return torch.einsum("ts,snm->tnm", weights.conj(), K.to(weights.dtype))
 
 
 def interdomain_covariance(kernel: KernelLike, action: Action, z1: Tensor, z2: Tensor) -> Tensor:
-    """k(w_t, w'_t') = E[u_t conj(u'_t')] for every two frequencies, [|G|, |G|, m1, m2]: zero unless t = t'."""
+    """k(w_t, w'_t') = E[u_t conj(u'_t')] for every two frequencies, [|G|, |G|, m1, m2]: zero unless t = t'.
+
+    >>> import torch
+    >>> from gpytorch.kernels import RBFKernel
+    >>> from harmonicgp.actions import Rotation
+    >>> z = torch.randn(2, 2)
+    >>> K = interdomain_covariance(RBFKernel(), Rotation((0, 1), 3), z, z)
+    >>> bool(K[0, 1].abs().max() < 1e-6)
+    True
+    """
     orbit1, orbit2 = action.orbit(z1), action.orbit(z2)
     K = torch.stack([torch.stack([kernel_matrix(kernel, a, b) for b in orbit2]) for a in orbit1])
     weights = _weights(action, K)
@@ -51,6 +68,8 @@ def interdomain_covariance(kernel: KernelLike, action: Action, z1: Tensor, z2: T
 
 
 def _weights(action: Action, K: Tensor) -> Tensor:
-    """F^H_ts = chi_t(s) / |G|, [|G|, |G|]."""
+    """F^H_ts = chi_t(s) / |G|, [|G|, |G|]; real where all characters are and K is."""
+    if action.group.is_real:
+        return action.group.characters().real.to(K) / action.group.order
     dtype = torch.promote_types(K.dtype, torch.complex64)
     return action.group.characters(dtype).to(K.device) / action.group.order

@@ -56,19 +56,37 @@ def largest_deviation(kernel: KernelLike, action: Action, x: Tensor, elements: T
     return worst
 
 
-def check_invariant(kernel: KernelLike, action: Action, dim: int | None = None, like: Tensor | None = None) -> None:
-    """Raise a `ValueError` that names the reason and a way out unless the kernel is invariant, on a few points."""
+def check_invariant(
+    kernel: KernelLike, action: Action, dim: int | None = None, like: Tensor | None = None, learnable: bool = False
+) -> None:
+    """Raise a `ValueError` that names the reason and a way out unless the kernel is invariant, on a few points.
+
+    `dim` is the number of columns, `like` some of the user's own points. `learnable` also refuses a kernel that is
+    invariant only while its lengthscales, still to be learned, keep their first, equal values.
+
+    >>> from gpytorch.kernels import RBFKernel
+    >>> from harmonicgp.actions import Rotation
+    >>> check_invariant(RBFKernel(), Rotation((0, 1), 4))
+    """
     d = dim if dim is not None else _guess_dim(kernel, action)
     action.check_dim(d, "the input")
-    kernel = _in_float64(kernel)
+    given, kernel = _in_float64(kernel), _in_float64(kernel)
+    if learnable:
+        _spread_lengthscales(kernel)
     x = _trial_points(kernel, action, d, like)
-    deviation = largest_deviation(kernel, action, x, _trial_elements(action))
-    lap = _lap_deviation(kernel, action, x)
+    _check_group_law(action, x)
+    try:
+        deviation = largest_deviation(kernel, action, x, _trial_elements(action))
+        lap = _lap_deviation(kernel, action, x)
+    except (RuntimeError, IndexError) as error:
+        if dim is not None:
+            raise
+        raise ValueError(f"the kernel cannot be tried on points of {d} columns ({error}): give dim=.") from error
     if max(deviation.share, lap.share) > TOLERANCE:
         worst = lap if lap.share > deviation.share else deviation
         name = type(kernel).__name__ if isinstance(kernel, torch.nn.Module) else "the kernel"
         raise ValueError(
-            f"{name} is not invariant under {action!r}: {worst}. {_reason(kernel, action, x, lap)} "
+            f"{name} is not invariant under {action!r}: {worst}. {_reason(given, kernel, action, x, lap)} "
             "(check=False skips this check.)"
         )
 
@@ -102,6 +120,31 @@ def _in_float64(kernel: KernelLike) -> KernelLike:
         return kernel
 
 
+def _spread_lengthscales(kernel: KernelLike) -> None:
+    """Move the learnable lengthscales of a copy apart, as training would."""
+    for part in _parts(kernel):
+        if (
+            getattr(part, "has_lengthscale", False)
+            and (part.ard_num_dims or 1) > 1
+            and part.raw_lengthscale.requires_grad
+        ):
+            steps = torch.arange(part.ard_num_dims, dtype=torch.float64, device=part.raw_lengthscale.device)
+            with torch.no_grad():
+                part.raw_lengthscale += 0.5 * torch.frac(0.618 * (steps + 1)).to(part.raw_lengthscale)
+
+
+def _check_group_law(action: Action, x: Tensor) -> None:
+    """A step and T - 1 more must bring every point back, else the transform means nothing."""
+    for j, T in enumerate(action.group.orders):
+        step = torch.tensor([int(i == j) for i in range(action.group.ways)], device=x.device)
+        back = action._move(action._move(x, step % T), (T - 1) * step)
+        if float(action.wrap(back - x).abs().max()) > 1e-3 * (1 + float(x.abs().max())):
+            raise ValueError(
+                f"way {j} of {action!r} does not have order {T} on points of {x.shape[-1]} columns: "
+                "harmonicgp.testing.assert_cyclic says where it breaks."
+            )
+
+
 def _trial_elements(action: Action) -> Tensor:
     """The generators, and half a turn of each way, which takes many points past the end of a period."""
     rows = []
@@ -122,6 +165,7 @@ def _trial_points(kernel: KernelLike, action: Action, d: int, like: Tensor | Non
     for part in _parts(kernel):
         if getattr(part, "has_lengthscale", False):
             scales.add(float(part.lengthscale.detach().log().mean().exp()))
+    scales |= {scale / d**0.5 for scale in scales}  # where far points are all but independent, near ones are not
     points = []
     for scale in sorted(scales):
         x = generic * scale
@@ -163,8 +207,8 @@ def _lap_deviation(kernel: KernelLike, action: Action, x: Tensor) -> _Lap:
     return worst
 
 
-def _reason(kernel: KernelLike, action: Action, x: Tensor, lap: _Lap) -> str:
-    """Why the kernel is not invariant, and a way out, in words."""
+def _reason(given: KernelLike, kernel: KernelLike, action: Action, x: Tensor, lap: _Lap) -> str:
+    """Why the kernel, whose lengthscales may have been moved apart from those given, is not invariant, and a way out."""
     if lap.share > TOLERANCE:
         return (
             f"It does not repeat along coordinate {lap.axis} after a period of {lap.period:g}: use a PeriodicKernel "
@@ -177,14 +221,16 @@ def _reason(kernel: KernelLike, action: Action, x: Tensor, lap: _Lap) -> str:
         for s in _trial_elements(action).to(x.device):
             image = action._move(origin, s)
             mixing = (action._move(torch.eye(d, dtype=x.dtype, device=x.device), s) - image).abs() > 1e-6
-            for part in _parts(kernel):
+            for part, first in zip(_parts(kernel), _parts(given), strict=True):
                 pair = _unequal_pair(part, mixing)
                 if pair is not None:
-                    i, j, l_i, l_j = pair
+                    i, j, a, b = pair
+                    l_i, l_j = first.lengthscale.flatten()[[a, b]].tolist()
+                    how = "differ" if abs(l_i - l_j) > 1e-6 * l_i else "are learned apart"
                     return (
-                        f"The action mixes coordinates {i} and {j}, whose lengthscales differ ({l_i:.4g} and "
-                        f"{l_j:.4g}): give them one lengthscale (no ard_num_dims), or choose an action that leaves "
-                        "the coordinates apart, such as a Negation."
+                        f"The action mixes coordinates {i} and {j}, whose lengthscales {how} ({l_i:.4g} and {l_j:.4g}): "
+                        "give them one lengthscale (no ard_num_dims), freeze them at one value, or choose an action that "
+                        "leaves the coordinates apart, such as a Negation."
                     )
             if not action.periods and float(image.abs().max()) > 1e-6:
                 return (
@@ -194,8 +240,8 @@ def _reason(kernel: KernelLike, action: Action, x: Tensor, lap: _Lap) -> str:
     return "Choose an action that keeps the kernel's value for every pair of points moved together, or another kernel."
 
 
-def _unequal_pair(part: gpytorch.kernels.Kernel, mixing: Tensor) -> tuple[int, int, float, float] | None:
-    """Two coordinates that the action mixes and the kernel measures by different lengthscales."""
+def _unequal_pair(part: gpytorch.kernels.Kernel, mixing: Tensor) -> tuple[int, int, int, int] | None:
+    """Two coordinates that the action mixes and the kernel measures by different lengthscales, and which these are."""
     if not getattr(part, "has_lengthscale", False) or not part.ard_num_dims or part.ard_num_dims < 2:
         return None
     lengthscale = part.lengthscale.detach().reshape(-1, part.ard_num_dims)[0].tolist()
@@ -204,5 +250,5 @@ def _unequal_pair(part: gpytorch.kernels.Kernel, mixing: Tensor) -> tuple[int, i
         for b, j in enumerate(active):
             differ = abs(lengthscale[a] - lengthscale[b]) > 1e-6 * abs(lengthscale[a])
             if a < b and differ and bool(mixing[i, j] | mixing[j, i]):
-                return i, j, lengthscale[a], lengthscale[b]
+                return i, j, a, b
     return None
