@@ -13,6 +13,8 @@ def check_points(x: Tensor, name: str = "x") -> Tensor:
     """`x` as given, if it is a real, finite, non-empty batch of points [..., n, d]; else a clear error."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be a torch tensor; got {type(x).__name__}: use torch.as_tensor(...).")
+    if x.layout != torch.strided:
+        raise TypeError(f"{name} is a sparse tensor; inputs must be dense: use {name}.to_dense().")
     if x.is_complex():
         raise TypeError(f"{name} is complex; inputs must be real numbers (only kernels may be complex-valued).")
     if not x.is_floating_point():

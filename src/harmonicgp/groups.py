@@ -22,6 +22,8 @@ from torch import Tensor
 Resolution: TypeAlias = Literal["full", "complex", "real"]
 Element: TypeAlias = int | Sequence[int] | Tensor
 
+_TRANSFORMABLE = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+
 RESOLUTIONS: tuple[Resolution, ...] = get_args(Resolution)
 
 
@@ -89,11 +91,11 @@ class Group:
         """All elements, which are also all frequencies, as integers [|G|, J]."""
         return torch.cartesian_prod(*(torch.arange(T) for T in self.orders)).reshape(self.order, self.ways)
 
-    def index(self, element: Element) -> int:
-        """The place of an element (an int for one way, J ints for J) in `elements()`; reduced modulo the orders.
+    def reduce(self, element: Element) -> tuple[int, ...]:
+        """An element (an int for one way, J ints for J) as J whole numbers within the orders.
 
-        >>> (Cyclic(4) * Cyclic(3)).index((1, -1))
-        5
+        >>> (Cyclic(4) * Cyclic(3)).reduce((5, -1))
+        (1, 2)
         """
         if hasattr(element, "tolist"):  # tensors and arrays
             element = element.tolist()
@@ -103,16 +105,24 @@ class Group:
             raise TypeError(f"an element of {self!r} is {self.ways} whole numbers; got {element!r}.") from None
         if len(s) != self.ways:
             raise ValueError(f"an element of {self!r} is {self.ways} whole numbers; {element!r} has {len(s)}.")
+        return tuple(s_j % T_j for s_j, T_j in zip(s, self.orders, strict=True))
+
+    def index(self, element: Element) -> int:
+        """The place of an element in `elements()`.
+
+        >>> (Cyclic(4) * Cyclic(3)).index((1, -1))
+        5
+        """
         place = 0
-        for s_j, T_j in zip(s, self.orders, strict=True):
-            place = place * T_j + s_j % T_j
+        for s_j, T_j in zip(self.reduce(element), self.orders, strict=True):
+            place = place * T_j + s_j
         return place
 
     def inverses(self) -> Tensor:
         """The place of -s for every s, integers [|G|]."""
-        place = torch.zeros(self.order, dtype=torch.long)
+        place, elements = torch.zeros(self.order, dtype=torch.long), self.elements()
         for j, T in enumerate(self.orders):
-            place = place * T + (-self.elements()[:, j]) % T
+            place = place * T + (-elements[:, j]) % T
         return place
 
     def characters(self, dtype: torch.dtype = torch.complex128) -> Tensor:
@@ -254,6 +264,12 @@ class Group:
         return values.reshape(shape)
 
     def _check_axis(self, values: Tensor, length: int) -> None:
+        if not isinstance(values, Tensor):
+            raise TypeError(f"the transform takes a torch tensor; got {type(values).__name__}.")
+        if values.dtype not in _TRANSFORMABLE:
+            raise TypeError(f"the transform takes float32, float64 or complex values; got {values.dtype}.")
+        if values.numel() == 0:
+            raise ValueError(f"the transform has nothing to work on: shape {tuple(values.shape)}.")
         if values.dim() == 0 or values.shape[0] != length:
             raise ValueError(
                 f"the transform over {self!r} needs a first axis of length {length}; got shape {tuple(values.shape)}."

@@ -62,9 +62,23 @@ def assert_cyclic(action: Action, x: Tensor, tolerance: float | None = None) -> 
             f"elements {s.tolist()} and {r.tolist()} one after the other are not their sum",
         )
 
+    still = [
+        place for place in range(1, group.order) if float(action.wrap(orbit[place] - x).detach().abs().max()) <= scale
+    ]
+    if still:
+        raise AssertionError(f"{action!r}: element {elements[still[0]].tolist()} moves none of these points.")
+    moved = action._move(x.detach().requires_grad_(), elements[-1].to(x.device))
+    if group.order > 1 and not moved.requires_grad:
+        raise AssertionError(f"{action!r}: no gradient passes through a move.")
     # Folding moves every point by an element of its own, and relies on distances being kept.
-    apart = action._move(x, elements[torch.arange(x[..., 0].numel()).reshape(x.shape[:-1]) % group.order].to(x.device))
-    if apart.shape != x.shape:
+    places = torch.arange(x[..., 0].numel()).reshape(x.shape[:-1]) % group.order
+    apart = action._move(x, elements[places].to(x.device))
+    if apart.shape == x.shape:
+        chosen = orbit.gather(0, places[None, ..., None].expand(1, *x.shape).to(x.device))[0]
+        _assert_same(
+            action, apart, chosen, scale, "moving each point by its own element, s [n, J], differs from the orbit"
+        )
+    else:
         raise AssertionError(
             f"{action!r}: moving each point by its own element, s [n, J], gives shape {tuple(apart.shape)}."
         )
@@ -99,7 +113,7 @@ def assert_commuting(first: Action, second: Action, x: Tensor, tolerance: float 
             one = second._move(first._move(x, s), r)
             other = first._move(second._move(x, r), s)
             gap = first.wrap(second.wrap(one - other)).abs().amax(-1)
-            if float(gap.max()) > (tolerance or _motion_tolerance(x)) * (1 + float(one.detach().abs().max())):
+            if not float(gap.max()) <= (tolerance or _motion_tolerance(x)) * (1 + float(one.detach().abs().max())):
                 raise AssertionError(
                     f"{first!r} and {second!r} do not commute: elements {s.tolist()} and {r.tolist()} take point "
                     f"{int(gap.argmax())} to different places in the two orders."
@@ -144,6 +158,8 @@ def assert_decomposition(kernel: KernelLike, action: Action, x: Tensor, toleranc
     group = action.group
     with torch.no_grad():
         K = kernel_matrix(kernel, x, x)
+        if not torch.isfinite(K).all():
+            raise AssertionError("the kernel is NaN or infinite on these points.")
         scale = (tolerance or _kernel_tolerance(x)) * float(K.abs().max())
         for resolution in RESOLUTIONS[:1] if K.is_complex() else RESOLUTIONS:
             blocks = harmonic_gram(kernel, action, x, x, resolution, check=False)
@@ -189,7 +205,7 @@ def _generators(action: Action) -> Tensor:
 
 def _assert_same(action: Action, a: Tensor, b: Tensor, scale: float, what: str) -> None:
     gap = action.wrap(a - b).detach().abs().amax(-1)
-    if float(gap.max()) > scale:
+    if not float(gap.max()) <= scale:
         raise AssertionError(f"{action!r}: {what}, at point {int(gap.argmax())} by {float(gap.max()):.3g}.")
 
 

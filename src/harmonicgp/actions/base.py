@@ -15,7 +15,6 @@ from harmonicgp.groups import Element, Group
 if TYPE_CHECKING:
     from harmonicgp.actions.product import Product
 
-_GOLDEN = (math.sqrt(5) - 1) / 2
 _CHUNK = 1 << 22  # numbers held at once while folding
 
 
@@ -53,17 +52,23 @@ class Action(ABC):
         tensor([[0., 1.]])
         """
         self.check(x)
-        return self._move(x, self.group.elements()[self.group.index(element)].to(x.device))
+        s = torch.tensor(self.group.reduce(element), device=x.device)
+        return self._finite(self._move(x, s))
 
     def orbit(self, x: Tensor) -> Tensor:
         """All images s.x in the order of `group.elements()`: [..., n, d] -> [|G|, ..., n, d]."""
         self.check(x)
-        return self._orbit(x)
+        return self._finite(self._orbit(x))
+
+    @staticmethod
+    def _finite(x: Tensor) -> Tensor:
+        if not torch.isfinite(x).all():
+            raise ValueError("moved points are not finite: the inputs are too large for their dtype; scale them first.")
+        return x
 
     def inverse(self, element: Element) -> tuple[int, ...]:
         """The element that undoes this one: moving by s and then by its inverse moves nothing."""
-        place = self.group.inverses()[self.group.index(element)]
-        return tuple(self.group.elements()[place].tolist())
+        return self.group.reduce([-s for s in self.group.reduce(element)])
 
     def _orbit(self, x: Tensor) -> Tensor:
         s = self.group.elements().to(x.device)
@@ -78,8 +83,11 @@ class Action(ABC):
         It is convex where no coordinate is a circle. For negations of single coordinates it is the positive orthant,
         for a translation of order T the first T-th of the period.
         """
-        place = self.fold_index(x)
-        return self._tidy(self._move(x, self.group.elements().to(x.device)[place]))
+        self.check(x)
+        rows = x.reshape(-1, x.shape[-1])
+        elements, step = self.group.elements().to(x.device), self._fold_step(x.shape[-1])
+        folded = [self._tidy(self._move(part, elements[self._fold_index(part)])) for part in rows.split(step)]
+        return torch.cat(folded).reshape(x.shape)
 
     def fold_index(self, x: Tensor) -> Tensor:
         """The place in `group.elements()` of the element that `fold` moves each point by, integers [..., n].
@@ -87,15 +95,28 @@ class Action(ABC):
         Only images of the one generic point w are made, never those of x: |w - s.x| = |-s.w - x|.
         """
         self.check(x)
+        rows = x.reshape(-1, x.shape[-1])
+        places = [self._fold_index(part) for part in rows.split(self._fold_step(x.shape[-1]))]
+        return torch.cat(places).reshape(x.shape[:-1])
+
+    def _fold_step(self, d: int) -> int:
+        """How many rows to fold at once."""
+        return max(1, _CHUNK // max(self.group.order, d))
+
+    def _check_fold(self, x: Tensor) -> None:  # noqa: B027 - most actions have nothing to check
+        """Raise a clear error where rounding would choose the representative."""
+
+    def _fold_index(self, x: Tensor) -> Tensor:
+        self._check_fold(x)
         w = self._generic_point(x.shape[-1]).to(x.device)
         images = self._orbit(w[None])[:, 0]  # [|G|, d], float64
         # The mean of an orbit is a fixed point; measured from it every element is linear.
         center = torch.where(self._circles(x.shape[-1]).to(x.device), torch.zeros_like(w), images.mean(0))
         W = self._embed(images - center)[self.group.inverses()]
-        rows = x.detach().reshape(-1, x.shape[-1]).double()
-        step = max(1, _CHUNK // self.group.order)
-        places = [(self._embed(chunk - center) @ W.mT).argmax(-1) for chunk in rows.split(step)]
-        return torch.cat(places).reshape(x.shape[:-1])
+        nearness = self._embed(x.detach().double() - center) @ W.mT
+        # Ties are between images that coincide up to rounding: take the first, so that rounding does not choose.
+        scale = 1e-9 * nearness.abs().amax(-1, keepdim=True)
+        return (nearness >= nearness.amax(-1, keepdim=True) - scale).to(torch.uint8).argmax(-1)
 
     def wrap(self, difference: Tensor) -> Tensor:
         """X - x' with circular coordinates reduced to half a period at most: zero means the same point."""
@@ -124,8 +145,11 @@ class Action(ABC):
         return torch.tensor([axis in self.periods for axis in range(d)])
 
     def _generic_point(self, d: int) -> Tensor:
-        """A point of positive coordinates in no special position, so that no boundary falls on tidy data."""
-        return 1.0 + 0.5 * torch.frac(_GOLDEN * torch.arange(1, d + 1, dtype=torch.float64))
+        """A point of positive coordinates in no special position, so that no boundary falls on tidy data.
+
+        Pseudo-random, not a formula: whole-number data meet a whole-number relation between simple irrationals as a tie.
+        """
+        return 1.0 + torch.rand(d, generator=torch.Generator().manual_seed(20210718), dtype=torch.float64)
 
     # Products, checks -----------------------------------------------------------------------------------------------
 

@@ -48,6 +48,7 @@ class Negation(Action):
             return
         if isinstance(subsets, str) or not hasattr(subsets, "__iter__"):
             raise TypeError(f"subsets must be a list of coordinates, or a list of such lists; got {subsets!r}.")
+        subsets = subsets.tolist() if hasattr(subsets, "tolist") else list(subsets)
         nested = [subset for subset in subsets if hasattr(subset, "__iter__")]
         if nested and len(nested) != len(subsets):
             raise TypeError(f"subsets mixes coordinates and lists of coordinates: {subsets!r}.")
@@ -98,7 +99,8 @@ class PrincipalNegation(Action):
         self.check_dim(x.shape[-1])
         rows = x.detach().reshape(-1, x.shape[-1]).double()
         mean = rows.mean(0)
-        covariance = sum((c - mean).mT @ (c - mean) for c in rows.split(1 << 16))
+        scale = (rows - mean).abs().max().clamp_min(torch.finfo(torch.float64).tiny)  # squares stay within range
+        covariance = sum(((c - mean) / scale).mT @ ((c - mean) / scale) for c in rows.split(1 << 16))
         _, V = torch.linalg.eigh(covariance)  # in rising order; d x d, however many rows
         Vh = V.mT.flip(0)
         # A direction and its opposite are one direction: make the largest entry positive, so that reruns agree.

@@ -26,6 +26,7 @@ class Orthogonal(Action):
         R = torch.as_tensor(matrix)
         if R.is_complex():
             raise TypeError("the matrix is complex; points are real, so the matrix must be real and orthogonal.")
+        rounding = torch.finfo(R.dtype).eps if R.is_floating_point() else 0.0
         R = R.detach().to(torch.float64)
         if R.dim() != 2 or R.shape[0] != R.shape[1] or R.numel() == 0:
             raise ValueError(f"an orthogonal matrix is square; got shape {tuple(R.shape)}.")
@@ -37,21 +38,25 @@ class Orthogonal(Action):
             raise ValueError(f"the matrix is not orthogonal: R R' differs from I by {error:.2g}.")
         if order is not None:
             order = whole_number(order, "the order of Orthogonal", 1)
-        powers = [I]
-        while not (len(powers) > 1 and (powers[-1] - I).abs().max() < _TOLERANCE):
-            if order is not None and len(powers) > order:
-                error = float((powers[-1] - I).abs().max())
+        T, power, limit = 1, R, order or 1024
+        while (error := float((power - I).abs().max())) > _TOLERANCE + 4 * T * rounding:
+            if limit == T:
+                if order is None:
+                    raise ValueError(
+                        f"R^T is not the identity for any T up to {T}: the matrix has no finite order here."
+                    )
                 raise ValueError(f"R^{order} is not the identity, it differs by {error:.2g}: what is the true order?")
-            if len(powers) > 1024:
-                raise ValueError("R^T is not the identity for any T up to 1024: the matrix has no finite order here.")
-            powers.append(R @ powers[-1])
-        if order is not None and len(powers) - 1 != order:
-            raise ValueError(
-                f"R^{len(powers) - 1} is the identity already: the order is {len(powers) - 1}, not {order}."
-            )
+            T, power = T + 1, R @ power
+        if order is not None and order != T:
+            raise ValueError(f"R^{T} is the identity already: the order is {T}, not {order}.")
+        if T == 1 and float((R - I).abs().max()) > 4 * rounding:
+            raise ValueError("the matrix is the identity but for rounding: it moves nothing.")
         self.matrix = R
-        self._powers = torch.stack(powers[:-1])
-        self.group = Cyclic(len(self._powers))
+        self.group = Cyclic(T)
+        powers = [I]
+        for _ in range(T - 1):
+            powers.append(R @ powers[-1])
+        self._powers = torch.stack(powers)
         self.dim = self.min_dim = R.shape[0]
 
     def _move(self, x: Tensor, s: Tensor) -> Tensor:

@@ -43,22 +43,27 @@ class Permutation(Reordering):
         self.dim = self.min_dim = len(self.permutation)
         if sorted(self.permutation) != list(range(self.dim)):
             raise ValueError(f"a permutation of {self.dim} holds 0 to {self.dim - 1} once each; got {permutation!r}.")
-        cycles, seen = [], set[int]()
+        # Each coordinate goes round a cycle: after s steps coordinate i shows the one s further on its cycle.
+        self._cycles = torch.empty(self.dim, dtype=torch.long)  # all cycles, one after the other
+        self._first, self._length, self._at = (torch.empty(self.dim, dtype=torch.long) for _ in range(3))
+        seen: set[int] = set()
         for i in range(self.dim):
-            length = 0
+            cycle: list[int] = []
             while i not in seen:
                 seen.add(i)
-                i, length = self.permutation[i], length + 1
-            cycles.append(length or 1)
-        self.group = Cyclic(math.lcm(*cycles))
-        powers = [torch.arange(self.dim)]
-        for _ in range(self.group.order - 1):
-            powers.append(powers[-1][list(self.permutation)])
-        self._powers = torch.stack(powers)
+                cycle.append(i)
+                i = self.permutation[i]
+            if cycle:
+                first = len(seen) - len(cycle)
+                self._cycles[first : first + len(cycle)] = torch.tensor(cycle)
+                self._first[cycle], self._length[cycle] = first, len(cycle)
+                self._at[cycle] = torch.arange(len(cycle))
+        self.group = Cyclic(math.lcm(*self._length.tolist()))
 
     def source(self, s: Tensor) -> Tensor:
-        """Row s of the table of powers."""
-        return self._powers.to(s.device)[s[..., 0]]
+        """S steps on along each cycle."""
+        first, length, at, cycles = (t.to(s.device) for t in (self._first, self._length, self._at, self._cycles))
+        return cycles[first + (at + s) % length]
 
     def __repr__(self) -> str:
         return f"Permutation({list(self.permutation)})"

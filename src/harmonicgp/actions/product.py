@@ -58,6 +58,10 @@ class Product(Action):
         for factor in self.factors:
             factor.check(x, name)
 
+    def _check_fold(self, x: Tensor) -> None:
+        for factor in self.factors:
+            factor._check_fold(x)
+
     def _tidy(self, x: Tensor) -> Tensor:
         for factor in self.factors:
             x = factor._tidy(x)

@@ -52,15 +52,38 @@ class Translation(Action):
         return torch.where(reduced >= self.start + self.period, reduced - self.period, reduced)  # rounded up to the end
 
     def _tidy(self, x: Tensor) -> Tensor:
+        """Reduced to the period, and a place that rounding left just below its end named by its start."""
         columns = list(x.unbind(-1))
-        columns[self.axis] = self._reduce(columns[self.axis])
+        a = self._reduce(columns[self.axis])
+        edge = self.start + self.period - self._edge
+        columns[self.axis] = torch.where(a >= edge, torch.full_like(a, self.start), a)
         return torch.stack(columns, -1)
+
+    @property
+    def _edge(self) -> float:
+        """How far the edge of the fundamental domain is pushed below `start`, where tidy data lie."""
+        return min(1.3e-5 / self.order + 1.3e-6, 0.2 / self.order) * self.period
+
+    def check(self, x: Tensor, name: str = "x") -> None:
+        """Raise a clear error also for values whose rounding is a good part of a step."""
+        super().check(x, name)
+        self._check_rounding(x, 0.01 * self.period / self.order, name)
+
+    def _check_fold(self, x: Tensor) -> None:
+        self._check_rounding(x, 0.5 * self._edge, "x")
+
+    def _check_rounding(self, x: Tensor, limit: float, name: str) -> None:
+        largest = float(x[..., self.axis].detach().abs().max()) + abs(self.start)
+        if largest * torch.finfo(x.dtype).eps > limit:
+            raise ValueError(
+                f"coordinate {self.axis} of {name} reaches {largest:.3g}, where {x.dtype} cannot tell apart steps of "
+                f"{self.period / self.order:.3g} safely: subtract a whole number of periods, or use float64."
+            )
 
     def _generic_point(self, d: int) -> Tensor:
         w = super()._generic_point(d)
-        # The cell of w is the first step of the period, its edge pushed below `start`, where tidy data lie, by more
-        # than the rounding of float32.
-        w[self.axis] = self.start + (0.5 - 1.3e-5) * self.period / self.order - 1.3e-6 * self.period
+        # The cell of w is the first step of the period, its edge pushed by more than the rounding of float32.
+        w[self.axis] = self.start + 0.5 * self.period / self.order - self._edge
         return w
 
     def __repr__(self) -> str:
@@ -100,8 +123,8 @@ class Longitude(Translation):
 
 def check_latitude(latitude: Tensor, name: str = "x") -> None:
     """Raise a clear error for latitudes beyond the poles, as when longitude and latitude are swapped."""
-    worst = float(latitude.detach().abs().max())
-    if worst > 90.0 + 1e-4:
+    worst = float(latitude.detach().abs().max()) if latitude.numel() else 0.0
+    if not worst <= 90.0 + 1e-4:
         raise ValueError(
             f"{name} has a latitude of {worst:g} degrees; latitudes lie in [-90, 90]. "
             "The columns are longitude, latitude, in degrees: are they swapped, or in other units?"

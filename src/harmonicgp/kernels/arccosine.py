@@ -70,6 +70,10 @@ class ArcCosineKernel(gpytorch.kernels.Kernel):
     @bias_variance.setter
     def bias_variance(self, value: float | Tensor) -> None:
         value = torch.as_tensor(value).to(self.raw_bias_variance)
+        if not bool((value > 0).all() & torch.isfinite(value).all()):
+            raise ValueError(
+                f"bias_variance must be positive: at the origin the angle would not exist; got {value.tolist()}."
+            )
         self.initialize(raw_bias_variance=self.raw_bias_variance_constraint.inverse_transform(value))
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
@@ -78,9 +82,16 @@ class ArcCosineKernel(gpytorch.kernels.Kernel):
         u1, u2 = x1 / self.lengthscale, x2 / self.lengthscale
         norm1 = ((u1 * u1).sum(-1) + bias).sqrt()
         norm2 = ((u2 * u2).sum(-1) + bias).sqrt()
+        root = bias.sqrt()
+        # Directions first, products after: norms of any size stay in range.
+        v1, v2, w1, w2 = u1 / norm1[..., None], u2 / norm2[..., None], root / norm1, root / norm2
         if diag:
-            inner, norms = (u1 * u2).sum(-1) + bias, norm1 * norm2
+            cosine, norms = (v1 * v2).sum(-1) + w1 * w2, norm1 * norm2
+            cosine = (
+                torch.where((x1 == x2).all(-1), torch.ones_like(cosine), cosine) if not cosine.requires_grad else cosine
+            )
         else:
-            inner, norms = u1 @ u2.mT + bias[..., None], norm1[..., :, None] * norm2[..., None, :]
-        J: Tensor = _Angular.apply(inner / norms, self.order)
+            cosine = v1 @ v2.mT + w1[..., :, None] * w2[..., None, :]
+            norms = norm1[..., :, None] * norm2[..., None, :]
+        J: Tensor = _Angular.apply(cosine, self.order)
         return norms**self.order * J / math.pi

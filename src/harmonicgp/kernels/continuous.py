@@ -21,7 +21,7 @@ from torch import Tensor
 
 from harmonicgp._validation import whole_number
 from harmonicgp.actions.translation import check_latitude
-from harmonicgp.kernels.functions import KernelLike, kernel_matrix
+from harmonicgp.kernels.functions import KernelLike, check_kernel, kernel_matrix
 from harmonicgp.kernels.globe import GlobeKernel
 
 _LARGE = 1e6  # beyond, the uniform asymptotic expansion is as exact as float64
@@ -50,9 +50,10 @@ class _ScaledBessel(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
         n, z = ctx.saved_tensors
-        # I_n' = (I_{n-1} + I_{n+1}) / 2, and the factor exp(-z) brings -I_n.
-        around = _ScaledBessel.apply((n - 1).abs(), z) + _ScaledBessel.apply(n + 1, z)
-        return None, gradient * (0.5 * around - _ScaledBessel.apply(n, z))
+        # I_n' = (I_{n-1} + I_{n+1}) / 2, and the factor exp(-z) brings -I_n; they cancel, so in float64.
+        w = z.double()
+        around = _ScaledBessel.apply((n - 1).abs(), w) + _ScaledBessel.apply(n + 1, w)
+        return None, gradient * (0.5 * around - _ScaledBessel.apply(n, w)).to(z.dtype)
 
 
 def scaled_bessel(n: Tensor, z: Tensor) -> Tensor:
@@ -64,6 +65,8 @@ def scaled_bessel(n: Tensor, z: Tensor) -> Tensor:
     >>> scaled_bessel(torch.tensor([0, 1]), torch.tensor([1e8, 1e8], dtype=torch.float64)).sqrt().round(decimals=6)
     tensor([0.0063, 0.0063], dtype=torch.float64)
     """
+    if not z.is_floating_point():
+        raise TypeError(f"z must be floating point; got {z.dtype}.")
     n, z = torch.broadcast_tensors(n.abs(), z)
     if bool((z.detach() < 0).any()):
         raise ValueError("the scaled Bessel function is needed, and implemented, for z >= 0 only.")
@@ -84,6 +87,9 @@ def circle_spectrum(kernel: KernelLike, period: float, n_frequencies: int, point
     torch.Size([4])
     """
     n_frequencies = whole_number(n_frequencies, "n_frequencies", 1)
+    check_kernel(kernel)
+    if not (math.isfinite(period) and period > 0):
+        raise ValueError(f"the period must be a positive number; got {period}.")
     points = whole_number(points or max(1024, 16 * n_frequencies), "points", 2 * n_frequencies)
     phi = torch.arange(points, dtype=torch.float64)[:, None] * (float(period) / points)
     row = kernel_matrix(kernel, phi[:1], phi)[0]
@@ -106,7 +112,9 @@ def longitude_spectrum(
         c_n = exp(-(1 - cos(lat - lat')) / l^2) ive(n, cos(lat) cos(lat') / l^2),
 
     exact at any longitude and positive semi-definite for each n; otherwise by the trapezoid rule with `points` nodes
-    (default: 16 a frequency, at least 1024). Differentiable in latitudes and hyper-parameters.
+    (default: 16 a frequency, at least 1024; give more where the lengthscale is below their spacing).
+
+    Differentiable in latitudes and hyper-parameters.
 
     >>> import torch
     >>> from gpytorch.kernels import RBFKernel
@@ -121,14 +129,15 @@ def longitude_spectrum(
         check_latitude(latitude, "the argument")
     scale: Tensor | float = 1.0
     base = kernel.base_kernel
-    while isinstance(base, gpytorch.kernels.ScaleKernel):
+    check_kernel(kernel)
+    while type(base) is gpytorch.kernels.ScaleKernel:
         scale, base = scale * base.outputscale, base.base_kernel
     p, q = latitude1[:, None] * (math.pi / 180), latitude2[None, :] * (math.pi / 180)
-    if isinstance(base, gpytorch.kernels.RBFKernel) and points is None:
+    if type(base) is gpytorch.kernels.RBFKernel and base.active_dims is None and points is None:
         inverse = base.lengthscale.reshape(()) ** -2
         n = torch.arange(n_frequencies, device=p.device)[:, None, None]
         z = (p.cos() * q.cos() * inverse).clamp_min(0.0)  # a latitude of 90 may round below zero
-        return scale * torch.exp(-(1 - torch.cos(p - q)) * inverse) * scaled_bessel(n, z)
+        return scale * torch.exp(-2 * torch.sin(0.5 * (p - q)).square() * inverse) * scaled_bessel(n, z)
     points = whole_number(points or max(1024, 16 * n_frequencies), "points", 2 * n_frequencies)
     longitude = torch.arange(points, dtype=latitude1.dtype, device=p.device) * (360.0 / points)
     x1 = torch.stack((torch.zeros_like(latitude1), latitude1), -1)

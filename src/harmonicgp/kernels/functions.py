@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TypeAlias
 
@@ -23,23 +23,23 @@ def check_kernel(kernel: KernelLike) -> None:
                 f"the kernel is a batch of kernels, batch_shape {tuple(kernel.batch_shape)}, whose axis would be taken for "
                 "the orbit: decompose each of them by itself."
             )
-    elif not callable(kernel):
+    elif not callable(kernel) or isinstance(kernel, type):
         raise TypeError(f"kernel must be a GPyTorch kernel or a function k(x1, x2); got {kernel!r}.")
 
 
 def kernel_matrix(kernel: KernelLike, x1: Tensor, x2: Tensor) -> Tensor:
     """k(x1, x2) as a dense tensor [..., n1, n2], for a GPyTorch kernel or a plain function."""
-    if isinstance(kernel, gpytorch.kernels.Kernel):
-        return _checked(_evaluate(kernel, x1, x2, diag=False), (x1.shape[-2], x2.shape[-2]))
-    return _checked(kernel(x1, x2), (x1.shape[-2], x2.shape[-2]))
+    lead = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+    K = _evaluate(kernel, x1, x2, False) if isinstance(kernel, gpytorch.kernels.Kernel) else kernel(x1, x2)
+    return _checked(K, (*lead, x1.shape[-2], x2.shape[-2]))
 
 
 def kernel_diagonal(kernel: KernelLike, x1: Tensor, x2: Tensor) -> Tensor:
     """k(x1_i, x2_i) for matching rows, [..., n]."""
     if isinstance(kernel, gpytorch.kernels.Kernel):
-        return _evaluate(kernel, x1, x2, diag=True)
+        return _checked(_evaluate(kernel, x1, x2, True), torch.broadcast_shapes(x1.shape[:-1], x2.shape[:-1]))
     # A plain function gives Gram matrices: one of size 1 x 1 for each pair of rows.
-    return _checked(kernel(x1[..., None, :], x2[..., None, :]), (1, 1))[..., 0, 0]
+    return kernel_matrix(kernel, x1[..., None, :], x2[..., None, :])[..., 0, 0]
 
 
 def _evaluate(kernel: gpytorch.kernels.Kernel, x1: Tensor, x2: Tensor, diag: bool) -> Tensor:
@@ -48,24 +48,30 @@ def _evaluate(kernel: gpytorch.kernels.Kernel, x1: Tensor, x2: Tensor, diag: boo
     Left to themselves they multiply lazy operators, and those of low rank factorise, and add jitter, on the way.
     """
     kind = type(kernel)
-    if kind in (gpytorch.kernels.AdditiveKernel, gpytorch.kernels.ProductKernel, gpytorch.kernels.ScaleKernel):
+    if kind is gpytorch.kernels.ScaleKernel:  # takes its base's active_dims for its own: the base selects, once
+        scale = kernel.outputscale[..., None] if diag else kernel.outputscale[..., None, None]
+        base = kernel.base_kernel
+        if base.active_dims is None and kernel.active_dims is not None:
+            x1, x2 = x1.index_select(-1, kernel.active_dims), x2.index_select(-1, kernel.active_dims)
+        return scale * _evaluate(base, x1, x2, diag)
+    if kind in (gpytorch.kernels.AdditiveKernel, gpytorch.kernels.ProductKernel):
         if kernel.active_dims is not None:
             x1, x2 = x1.index_select(-1, kernel.active_dims), x2.index_select(-1, kernel.active_dims)
-        if kind is gpytorch.kernels.ScaleKernel:
-            scale = kernel.outputscale[..., None] if diag else kernel.outputscale[..., None, None]
-            return scale * _evaluate(kernel.base_kernel, x1, x2, diag)
         parts = [_evaluate(part, x1, x2, diag) for part in kernel.kernels]
         return reduce(torch.add if kind is gpytorch.kernels.AdditiveKernel else torch.mul, parts)
     K = kernel(x1, x2, diag=diag)
-    dense: Tensor = K if diag else K.to_dense()
+    dense: Tensor = K if isinstance(K, Tensor) else K.to_dense()
     return dense
 
 
-def _checked(K: object, shape: tuple[int, int]) -> Tensor:
+def _checked(K: object, shape: Sequence[int]) -> Tensor:
     if not isinstance(K, Tensor):
         raise TypeError(f"a kernel must return a dense tensor; got {type(K).__name__}.")
-    if tuple(K.shape[-2:]) != shape:
+    if tuple(K.shape) != tuple(shape):
         raise ValueError(
-            f"a kernel must give one number for each pair of points, [..., {shape[0]}, {shape[1]}]; got shape {tuple(K.shape)}."
+            f"a kernel must give one number for each pair of points, {list(shape)}, leading axes included; got shape "
+            f"{tuple(K.shape)}."
         )
+    if not (K.is_floating_point() or K.is_complex()):
+        raise TypeError(f"a kernel must return floating-point or complex numbers; got {K.dtype}.")
     return K

@@ -168,7 +168,7 @@ def harmonic_gram(
     >>> bool((K.sum(0) - kernel(x).to_dense()).abs().max() < 1e-5)
     True
     """
-    return _prepared(kernel, action, x1, resolution, check).gram(x1, x2)
+    return _prepared(kernel, action, (x1, x2), resolution, check).gram(x1, x2)
 
 
 def harmonic_diagonal(
@@ -182,12 +182,16 @@ def harmonic_diagonal(
     >>> harmonic_diagonal(RBFKernel(), Negation(), torch.zeros(1, 2))[:, 0].tolist()  # nothing odd at the origin
     [1.0, 0.0]
     """
-    return _prepared(kernel, action, x, resolution, check).diagonal(x)
+    return _prepared(kernel, action, (x,), resolution, check).diagonal(x)
 
 
-def _prepared(kernel: KernelLike, action: Action, x: Tensor, resolution: Resolution, check: bool) -> HarmonicKernel:
+def _prepared(
+    kernel: KernelLike, action: Action, inputs: tuple[Tensor, ...], resolution: Resolution, check: bool
+) -> HarmonicKernel:
     harmonic = HarmonicKernel(kernel, action, resolution, check=False)
-    action.check(x, "x1")
+    for i, x in enumerate(inputs):
+        action.check(x, f"x{i + 1}")
     if check:
-        check_invariant(kernel, action, dim=x.shape[-1], like=x)
+        d = inputs[0].shape[-1]
+        check_invariant(kernel, action, dim=d, like=[x for x in inputs if x.shape[-1] == d])
     return harmonic

@@ -45,6 +45,8 @@ def interdomain_cross_covariance(kernel: KernelLike, action: Action, x: Tensor, 
     >>> interdomain_cross_covariance(RBFKernel(), Rotation((0, 1), 3), torch.randn(5, 2), torch.randn(2, 2)).shape
     torch.Size([3, 5, 2])
     """
+    if x.dim() != 2 or z.dim() != 2:
+        raise ValueError(f"x and z must be points [n, d] and [m, d]; got shapes {tuple(x.shape)} and {tuple(z.shape)}.")
     K = torch.stack([kernel_matrix(kernel, x, image) for image in action.orbit(z)])
     weights = _weights(action, K)
     return torch.einsum("ts,snm->tnm", weights.conj(), K.to(weights.dtype))
@@ -61,6 +63,8 @@ def interdomain_covariance(kernel: KernelLike, action: Action, z1: Tensor, z2: T
     >>> bool(K[0, 1].abs().max() < 1e-6)
     True
     """
+    if z1.dim() != 2 or z2.dim() != 2:
+        raise ValueError(f"z1 and z2 must be points [m, d]; got shapes {tuple(z1.shape)} and {tuple(z2.shape)}.")
     orbit1, orbit2 = action.orbit(z1), action.orbit(z2)
     K = torch.stack([torch.stack([kernel_matrix(kernel, a, b) for b in orbit2]) for a in orbit1])
     weights = _weights(action, K)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import gpytorch
 import torch
 from torch import Tensor
 
+from harmonicgp._validation import whole_number
 from harmonicgp.actions import Action
 from harmonicgp.kernels.functions import KernelLike, kernel_matrix
+from harmonicgp.kernels.globe import GlobeKernel
 
 #: How far k(s.x, s.x') may be from k(x, x'), as a share of sqrt(k(x, x) k(x', x')).
 TOLERANCE = 1e-5
@@ -39,12 +42,21 @@ def largest_deviation(kernel: KernelLike, action: Action, x: Tensor, elements: T
     with torch.no_grad():
         K = kernel_matrix(kernel, x, x)
         K = K.reshape(-1, *K.shape[-2:])
+        if not torch.isfinite(K).all():
+            i, j = divmod(int((~torch.isfinite(K[0])).flatten().to(torch.uint8).argmax()), K.shape[-1])
+            raise ValueError(
+                f"the kernel is not finite at points such as {x[i].tolist()[:8]} and {x[j].tolist()[:8]}: scale the inputs, "
+                "or look at its hyper-parameters."
+            )
         scale = K.diagonal(dim1=-2, dim2=-1).abs().clamp_min(torch.finfo(x.dtype).tiny).sqrt()
         scale = scale[..., :, None] * scale[..., None, :]
         worst = Deviation(-1.0, (), (0, 0), 0.0, 0.0)
         for s in elements:
             moved = action._move(x, s.to(x.device))
-            K_moved = kernel_matrix(kernel, moved, moved).reshape(K.shape)
+            try:
+                K_moved = kernel_matrix(kernel, moved, moved).reshape(K.shape)
+            except ValueError as error:
+                raise ValueError(f"the kernel cannot be evaluated at points moved by {action!r}: {error}") from error
             share = (K_moved - K).abs() / scale
             share = torch.where(torch.isfinite(share), share, torch.inf)
             place = int(share.argmax())
@@ -57,38 +69,43 @@ def largest_deviation(kernel: KernelLike, action: Action, x: Tensor, elements: T
 
 
 def check_invariant(
-    kernel: KernelLike, action: Action, dim: int | None = None, like: Tensor | None = None, learnable: bool = False
+    kernel: KernelLike,
+    action: Action,
+    dim: int | None = None,
+    like: Sequence[Tensor] = (),
+    learnable: bool = False,
 ) -> None:
     """Raise a `ValueError` that names the reason and a way out unless the kernel is invariant, on a few points.
 
     `dim` is the number of columns, `like` some of the user's own points. `learnable` also refuses a kernel that is
-    invariant only while its lengthscales, still to be learned, keep their first, equal values.
+    invariant only while its lengthscales, still to be learned, keep their first, equal values. The scale of trial points
+    comes from lengthscales and from `like`: a plain function without either is tried at scale 1 only.
 
     >>> from gpytorch.kernels import RBFKernel
     >>> from harmonicgp.actions import Rotation
     >>> check_invariant(RBFKernel(), Rotation((0, 1), 4))
     """
-    d = dim if dim is not None else _guess_dim(kernel, action)
+    d = _guess_dim(kernel, action) if dim is None else whole_number(dim, "dim", 1)
     action.check_dim(d, "the input")
     given, kernel = _in_float64(kernel), _in_float64(kernel)
     if learnable:
         _spread_lengthscales(kernel)
-    x = _trial_points(kernel, action, d, like)
-    _check_group_law(action, x)
-    try:
-        deviation = largest_deviation(kernel, action, x, _trial_elements(action))
-        lap = _lap_deviation(kernel, action, x)
-    except (RuntimeError, IndexError) as error:
-        if dim is not None:
-            raise
-        raise ValueError(f"the kernel cannot be tried on points of {d} columns ({error}): give dim=.") from error
-    if max(deviation.share, lap.share) > TOLERANCE:
-        worst = lap if lap.share > deviation.share else deviation
-        name = type(kernel).__name__ if isinstance(kernel, torch.nn.Module) else "the kernel"
-        raise ValueError(
-            f"{name} is not invariant under {action!r}: {worst}. {_reason(given, kernel, action, x, lap)} "
-            "(check=False skips this check.)"
-        )
+    name = type(kernel).__name__ if isinstance(kernel, torch.nn.Module) else "the kernel"
+    for x in _trial_sets(kernel, action, d, like):
+        _check_group_law(action, x)
+        try:
+            deviation = largest_deviation(kernel, action, x, _trial_elements(action))
+            lap = _lap_deviation(kernel, action, x)
+        except (RuntimeError, IndexError) as error:
+            if dim is not None:
+                raise
+            raise ValueError(f"the kernel cannot be tried on points of {d} columns ({error}): give dim=.") from error
+        if max(deviation.share, lap.share) > TOLERANCE:
+            worst = lap if lap.share > deviation.share else deviation
+            raise ValueError(
+                f"{name} is not invariant under {action!r}: {worst}. {_reason(given, kernel, action, x, lap)} "
+                "(check=False skips this check.)"
+            )
 
 
 def _guess_dim(kernel: KernelLike, action: Action) -> int:
@@ -156,31 +173,53 @@ def _trial_elements(action: Action) -> Tensor:
     return torch.tensor(rows or [[0] * action.group.ways])
 
 
-def _trial_points(kernel: KernelLike, action: Action, d: int, like: Tensor | None) -> Tensor:
-    """A few generic points at the scale of the lengthscales, near and all round the circles, and some of the user's."""
+def _trial_sets(kernel: KernelLike, action: Action, d: int, like: Sequence[Tensor]) -> list[Tensor]:
+    """Generic points at the scale of every lengthscale, near each other and all round the circles, and the user's own.
+
+    Sets of different scale are tried apart: in one Gram matrix the distances of the small would drown in rounding.
+    """
     generator = torch.Generator().manual_seed(0)
     generic = torch.randn(6, d, generator=generator, dtype=torch.float64)
     turns = torch.rand(6, d, generator=generator, dtype=torch.float64)
-    scales = {1.0}
+    scales: list[Tensor] = [torch.ones(d, dtype=torch.float64)]
     for part in _parts(kernel):
         if getattr(part, "has_lengthscale", False):
-            scales.add(float(part.lengthscale.detach().log().mean().exp()))
-    scales |= {scale / d**0.5 for scale in scales}  # where far points are all but independent, near ones are not
-    points = []
-    for scale in sorted(scales):
-        x = generic * scale
-        points.append(x)
-        if action.periods:
-            around = x.clone()
-            for axis, period in action.periods.items():
-                around[:, axis] = turns[:, axis] * period
-            points.append(around)
-    if like is not None:
-        rows = like.detach().reshape(-1, d).double().cpu()
-        points.append(rows[:: max(1, len(rows) // 4)][:4])
-    x = torch.cat(points)
-    parameter = next(iter(kernel.parameters()), None) if isinstance(kernel, torch.nn.Module) else like
-    return x if parameter is None else x.to(dtype=parameter.dtype, device=parameter.device)
+            lengthscale = part.lengthscale.detach().double().cpu().reshape(-1)
+            scales += [torch.full((d,), float(value), dtype=torch.float64) for value in lengthscale.aminmax()]
+            if len(lengthscale) > 1:  # each coordinate at its own
+                active = range(len(lengthscale)) if part.active_dims is None else part.active_dims.tolist()
+                own = torch.ones(d, dtype=torch.float64)
+                for i, value in zip(active, lengthscale, strict=True):
+                    own[i] = value
+                scales.append(own)
+    globes = [
+        (0, 1) if part.active_dims is None else tuple(part.active_dims.tolist())
+        for part in _parts(kernel)
+        if isinstance(part, GlobeKernel)
+    ]
+    sets: dict[tuple[float, ...], Tensor] = {}
+    for scale in scales:
+        for x in (generic * scale, generic * scale / d**0.5):  # far points are all but independent, near ones are not
+            x = x.clone()
+            for longitude, latitude in globes:  # a patch of the size of the lengthscale, away from the equator
+                x[:, [longitude, latitude]] = (57.3 * x[:, [longitude, latitude]]).clamp(-40, 40) + 45.0
+            sets[tuple(x[0].tolist())] = x
+            if action.periods or globes:
+                around = x.clone()
+                for axis, period in action.periods.items():
+                    around[:, axis] = turns[:, axis] * period
+                for longitude, latitude in globes:
+                    around[:, longitude], around[:, latitude] = (
+                        360 * turns[:, longitude] - 180,
+                        160 * turns[:, latitude] - 80,
+                    )
+                sets[tuple(around[0].tolist())] = around
+    result = list(sets.values())
+    for rows in like:
+        rows = rows.detach().reshape(-1, d).double().cpu()
+        result.append(rows[:: max(1, len(rows) // 6)][:6])
+    parameter = next(iter(kernel.parameters()), None) if isinstance(kernel, torch.nn.Module) else next(iter(like), None)
+    return [x if parameter is None else x.to(dtype=parameter.dtype, device=parameter.device) for x in result]
 
 
 @dataclass(frozen=True)
