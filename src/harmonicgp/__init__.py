@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harmonicgp._version import __version__
 from harmonicgp.groups import Cyclic, Group
 
-__all__ = ["Cyclic", "Group", "__version__"]
+if TYPE_CHECKING:
+    from harmonicgp.estimators import HarmonicGPRegressor
 
-_SUBMODULES = ("actions", "features", "inducing", "inference", "kernels", "likelihoods", "testing", "training")
+__all__ = ["Cyclic", "Group", "HarmonicGPRegressor", "__version__"]
+
+_SUBMODULES = (
+    "actions",
+    "diagnostics",
+    "estimators",
+    "features",
+    "inducing",
+    "inference",
+    "kernels",
+    "likelihoods",
+    "testing",
+    "training",
+)
 
 
 def __getattr__(name: str) -> Any:
-    """Submodules on first use: importing the library stays quick."""
+    """Submodules and estimators on first use: importing the library stays quick."""
+    if name == "HarmonicGPRegressor":
+        from harmonicgp.estimators import HarmonicGPRegressor
+
+        return HarmonicGPRegressor
     if name in _SUBMODULES:
         return importlib.import_module(f"harmonicgp.{name}")
     raise AttributeError(f"module 'harmonicgp' has no attribute {name!r}")

@@ -48,11 +48,11 @@ class Negation(Action):
             return
         if isinstance(subsets, str) or not hasattr(subsets, "__iter__"):
             raise TypeError(f"subsets must be a list of coordinates, or a list of such lists; got {subsets!r}.")
-        subsets = subsets.tolist() if hasattr(subsets, "tolist") else list(subsets)
-        nested = [subset for subset in subsets if hasattr(subset, "__iter__")]
-        if nested and len(nested) != len(subsets):
+        listed: list[Any] = subsets.tolist() if hasattr(subsets, "tolist") else list(subsets)
+        nested = [subset for subset in listed if hasattr(subset, "__iter__")]
+        if nested and len(nested) != len(listed):
             raise TypeError(f"subsets mixes coordinates and lists of coordinates: {subsets!r}.")
-        groups: list[Any] = nested or [subsets]
+        groups: list[Any] = nested or [listed]
         self.subsets = tuple(coordinates(subset, "a subset of Negation") for subset in groups)
         everything = [i for subset in self.subsets for i in subset]
         for i in everything:

@@ -1,0 +1,55 @@
+"""The Nystrom residual trace(K - sum_t Q_t): how much of the kernel the features leave, on given inputs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from harmonicgp._validation import check_points, whole_number
+from harmonicgp.features.base import Features
+from harmonicgp.inference.closed_form import chunks
+
+
+@torch.no_grad()
+def trace_error(features: Features, X: Tensor, chunk_size: int = 4096) -> float:
+    """trace(K - sum_t Q_t) over the rows X [n, d]; zero when the features hold all of the kernel there.
+
+    >>> import torch
+    >>> from gpytorch.kernels import RBFKernel
+    >>> from harmonicgp.features import SparseFeatures
+    >>> X = torch.randn(20, 2)
+    >>> trace_error(SparseFeatures(RBFKernel(), X), X) < 1e-3
+    True
+    """
+    check_points(X, "X")
+    whitened = features.whiten()
+    return float(sum(whitened(X[rows]).residual.double().sum() for rows in chunks(len(X), chunk_size)))
+
+
+def minimise_trace_error(
+    features: Features, X: Tensor, steps: int = 200, learning_rate: float = 0.02, batch_size: int = 3000, seed: int = 0
+) -> list[float]:
+    """Move the inducing inputs, by Adam, to lower the trace error; hyper-parameters stay. Returns the mean residual by step.
+
+    Inducing inputs are changed in place; the best ones seen are kept.
+    """
+    check_points(X, "X")
+    steps = whole_number(steps, "steps", 1)
+    inducing = [p for name, p in features.named_parameters() if name in ("Z", "O")]
+    generator = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.Adam(inducing, lr=learning_rate)
+    best, kept, curve = float("inf"), [p.detach().clone() for p in inducing], []
+    for step in range(steps + 1):
+        rows = torch.randperm(len(X), generator=generator)[:batch_size] if batch_size < len(X) else slice(None)
+        loss = features(X[rows]).residual.mean()
+        curve.append(float(loss.detach()))
+        if curve[-1] < best:
+            best, kept = curve[-1], [p.detach().clone() for p in inducing]
+        if step < steps:
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+    with torch.no_grad():
+        for p, value in zip(inducing, kept, strict=True):
+            p.copy_(value)
+    return curve

@@ -1,0 +1,18 @@
+"""Approximations as whitened block features plus a residual."""
+
+from harmonicgp.features.base import Evaluation, Features, KernelView, PointKernel, Stacks, Whitened
+from harmonicgp.features.harmonic import HarmonicFeatures
+from harmonicgp.features.solve import OrthogonalFeatures
+from harmonicgp.features.svgp import SparseFeatures
+
+__all__ = [
+    "Evaluation",
+    "Features",
+    "HarmonicFeatures",
+    "KernelView",
+    "OrthogonalFeatures",
+    "PointKernel",
+    "SparseFeatures",
+    "Stacks",
+    "Whitened",
+]

@@ -1,0 +1,119 @@
+"""Whitened block features: what every approximation gives to inference, which never asks where they came from.
+
+    f(x) = sum_b a_b(x)' v_b + residual,   v_b white,   residual variance r(x) = k(x, x) - sum_b |a_b(x)|^2 >= 0
+
+Blocks of equal size are stacked; an approximation has one stack, or two where blocks differ in size.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeAlias
+
+import gpytorch
+import torch
+from torch import Tensor
+
+from harmonicgp._validation import check_points
+from harmonicgp.kernels.functions import kernel_diagonal, kernel_matrix
+
+#: Features by blocks, each stack [blocks, features, n].
+Stacks: TypeAlias = tuple[Tensor, ...]
+#: A function of inducing inputs, [..., m, d] -> [..., m, n]: k(z, x) for points x, or sample paths.
+PointFunction: TypeAlias = Callable[[Tensor], Tensor]
+
+
+class Evaluation(NamedTuple):
+    """Features and residual variance of a batch."""
+
+    stacks: Stacks
+    residual: Tensor  #: r(x), [n], clamped at zero
+
+
+class KernelView(Protocol):
+    """All that features see of a kernel. z and x may live in different spaces (patches and images)."""
+
+    def zz(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """k(z, z'), [..., m1, m2]."""
+
+    def zx(self, z: Tensor, x: Tensor) -> Tensor:
+        """k(z, x), [..., m, n]."""
+
+    def xx(self, x: Tensor) -> Tensor:
+        """k(x, x), [n]."""
+
+
+class PointKernel(torch.nn.Module):
+    """The view of an ordinary kernel, whose z and x are points of one space."""
+
+    def __init__(self, kernel: gpytorch.kernels.Kernel) -> None:
+        super().__init__()
+        self.kernel = kernel
+
+    def zz(self, z1: Tensor, z2: Tensor) -> Tensor:
+        """k(z, z')."""
+        return kernel_matrix(self.kernel, z1, z2)
+
+    def zx(self, z: Tensor, x: Tensor) -> Tensor:
+        """k(z, x)."""
+        return kernel_matrix(self.kernel, z, x)
+
+    def xx(self, x: Tensor) -> Tensor:
+        """k(x, x)."""
+        return kernel_diagonal(self.kernel, x, x)
+
+
+class Whitened(ABC):
+    """Features with their factorisations done: evaluate it on as many batches as you like."""
+
+    view: KernelView
+
+    @abstractmethod
+    def project(self, function: PointFunction) -> Stacks:
+        """The whitened coordinates of a function given at the inducing inputs.
+
+        Linear in the function. For k(., x) they are the features a(x); for a sample of the prior, white noise v.
+        """
+
+    def __call__(self, x: Tensor) -> Evaluation:
+        """a(x) and r(x) for a batch x [n, d]."""
+        stacks = self.project(lambda z: self.view.zx(z, x))
+        explained = torch.stack([stack.square().sum((0, 1)) for stack in stacks]).sum(0)
+        return Evaluation(stacks, (self.view.xx(x) - explained).clamp_min(0.0))
+
+
+class Features(torch.nn.Module, ABC):
+    """Block features with their parameters: the kernel's, and the inducing inputs'."""
+
+    def __init__(self, kernel: gpytorch.kernels.Kernel | KernelView) -> None:
+        super().__init__()
+        self.view: KernelView = PointKernel(kernel) if isinstance(kernel, gpytorch.kernels.Kernel) else kernel
+
+    @property
+    @abstractmethod
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """(blocks, features of a block) of every stack."""
+
+    @property
+    def n_features(self) -> int:
+        """The number of real features, over all blocks."""
+        return sum(blocks * size for blocks, size in self.shapes)
+
+    @abstractmethod
+    def whiten(self) -> Whitened:
+        """Factorise: everything that does not depend on x. Differentiable in Z and hyper-parameters."""
+
+    def forward(self, x: Tensor) -> Evaluation:
+        """a(x) and r(x) for one batch; to evaluate several, keep the result of `whiten`."""
+        return self.whiten()(x)
+
+
+def inducing_parameter(Z: Tensor, learn: bool, name: str = "Z") -> torch.nn.Parameter:
+    """A checked copy of inducing inputs as a parameter."""
+    return torch.nn.Parameter(check_points(Z, name).detach().clone(), requires_grad=learn)
+
+
+def solve_lower(L: Tensor, B: Tensor) -> Tensor:
+    """L^{-1} B with the factor brought to the dtype of B: factorised in float64, solved in that of the data."""
+    return torch.linalg.solve_triangular(L.to(B.dtype), B, upper=False)

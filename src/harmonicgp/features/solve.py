@@ -1,0 +1,69 @@
+"""Two sets of inducing points, the second whitened after the first: SOLVE-GP (Shi, Titsias and Mnih 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import gpytorch
+import torch
+from torch import Tensor
+
+from harmonicgp.features.base import (
+    Features,
+    KernelView,
+    PointFunction,
+    Stacks,
+    Whitened,
+    inducing_parameter,
+    solve_lower,
+)
+from harmonicgp.linalg import safe_cholesky
+
+
+class OrthogonalFeatures(Features):
+    """The paper's `M+M`: the features of Z, and those of O for what Z leaves of the kernel.
+
+    With q_Z(x, x') = a_Z(x)' a_Z(x'), the second block is L_O^{-1} (k - q_Z)(O, x), L_O L_O' = (k - q_Z)(O, O). Stacked,
+    the two whiten the union of Z and O at the cost of two small factorisations.
+    """
+
+    def __init__(
+        self,
+        kernel: gpytorch.kernels.Kernel | KernelView,
+        Z: Tensor,
+        O: Tensor,  # noqa: E741
+        learn_inducing: bool = True,
+    ) -> None:
+        super().__init__(kernel)
+        self.Z = inducing_parameter(Z, learn_inducing)
+        self.O = inducing_parameter(O, learn_inducing, "O")
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """Two blocks, in one stack where they are of one size."""
+        m, o = self.Z.shape[-2], self.O.shape[-2]
+        return ((2, m),) if m == o else ((1, m), (1, o))
+
+    def whiten(self) -> Whitened:
+        """The two factorisations, the second of the Schur complement."""
+        K = self.view.zz(self.Z, self.Z)
+        variance = K.diagonal(dim1=-2, dim2=-1)
+        L_Z, _ = safe_cholesky(K, variance)
+        A = solve_lower(L_Z, self.view.zz(self.Z, self.O))  # a_Z(O), [m, o]
+        L_O, _ = safe_cholesky(self.view.zz(self.O, self.O) - A.mT @ A, variance, what="second inducing inputs")
+        return _OrthogonalWhitened(self.view, self.Z, self.O, L_Z, L_O, A)
+
+
+@dataclass(frozen=True)
+class _OrthogonalWhitened(Whitened):
+    view: KernelView
+    Z: Tensor
+    O: Tensor  # noqa: E741
+    L_Z: Tensor
+    L_O: Tensor
+    A: Tensor
+
+    def project(self, function: PointFunction) -> Stacks:
+        a = solve_lower(self.L_Z, function(self.Z))
+        b = solve_lower(self.L_O, function(self.O) - self.A.mT @ a)
+        return (a[None], b[None]) if a.shape[-2] != b.shape[-2] else (torch.stack((a, b)),)

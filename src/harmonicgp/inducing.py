@@ -1,0 +1,123 @@
+"""Where to put inducing inputs, and how to start hyper-parameters."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from harmonicgp._validation import check_points, whole_number
+from harmonicgp.actions import Action
+from harmonicgp.kernels.functions import KernelLike, kernel_diagonal, kernel_matrix
+
+Placement: TypeAlias = Literal["kmeans", "greedy", "rows", "grid"]
+MAX_ROWS = 100_000
+
+
+def place(
+    X: Tensor,
+    m: int,
+    method: Placement = "kmeans",
+    action: Action | None = None,
+    kernel: KernelLike | None = None,
+    seed: int = 0,
+) -> Tensor:
+    """M inducing inputs for the rows X [N, d]: [m, d], fewer where the data have fewer distinct points.
+
+    - "kmeans": cluster centres of at most 10^5 rows; "rows": random rows;
+    - "greedy": rows that reduce the kernel's residual variance most (needs `kernel`);
+    - "grid": a lattice over the range of each coordinate, for few dimensions.
+
+    With an `action`, for inducing inputs that the blocks share, points are folded into a fundamental domain first and
+    duplicates dropped: two points of one orbit would make every block singular.
+    """
+    check_points(X, "X")
+    m = whole_number(m, "the number of inducing points", 1)
+    generator = torch.Generator().manual_seed(seed)
+    rows = X.detach()
+    if len(rows) > MAX_ROWS:
+        rows = rows[torch.randperm(len(rows), generator=generator)[:MAX_ROWS]]
+    if action is not None:
+        rows = action.fold(rows)
+    if method == "grid":
+        Z = _grid(rows, m)
+    else:
+        rows = distinct(rows)
+        if len(rows) <= m:
+            return rows
+        if method == "kmeans":
+            Z = _kmeans(rows, m, seed)
+        elif method == "rows":
+            Z = rows[torch.randperm(len(rows), generator=generator)[:m]]
+        elif method == "greedy":
+            if kernel is None:
+                raise ValueError('method="greedy" needs the kernel whose variance is to be reduced.')
+            Z = _greedy(rows, m, kernel)
+        else:
+            raise ValueError(f'method must be "kmeans", "greedy", "rows" or "grid"; got {method!r}.')
+    return distinct(action.fold(Z)) if action is not None else distinct(Z)
+
+
+def distinct(X: Tensor) -> Tensor:
+    """The rows of X without repetitions (to a millionth of each column's range), in their first order."""
+    low = X.amin(0)
+    width = (X.amax(0) - low).clamp_min(torch.finfo(X.dtype).tiny)
+    keys = ((X - low) / width * 1e6).round().to(torch.int64)
+    _, inverse = torch.unique(keys, dim=0, return_inverse=True)
+    first = torch.full((int(inverse.max()) + 1,), len(X), dtype=torch.long)
+    first.scatter_reduce_(0, inverse, torch.arange(len(X)), "amin")
+    return X[first.sort().values]
+
+
+def _kmeans(rows: Tensor, m: int, seed: int) -> Tensor:
+    from sklearn.cluster import MiniBatchKMeans
+
+    model = MiniBatchKMeans(m, n_init=1, random_state=seed, batch_size=max(4096, 2 * m), max_iter=20, init="random")
+    return torch.from_numpy(model.fit(rows.double().cpu().numpy()).cluster_centers_).to(rows)
+
+
+@torch.no_grad()
+def _greedy(rows: Tensor, m: int, kernel: KernelLike) -> Tensor:
+    """Pivoted Cholesky: each new point is the one of largest residual variance."""
+    residual = kernel_diagonal(kernel, rows, rows).double().clone()
+    V = torch.zeros(m, len(rows), dtype=torch.float64)
+    chosen: list[int] = []
+    start = float(residual.max())
+    for i in range(m):
+        j = int(residual.argmax())
+        if float(residual[j]) <= 1e-10 * start:
+            break
+        row = kernel_matrix(kernel, rows[j : j + 1], rows)[0].double() - V[:i, j] @ V[:i]
+        V[i] = row / residual[j].sqrt()
+        residual = (residual - V[i].square()).clamp_min(0.0)
+        residual[j] = 0.0
+        chosen.append(j)
+    return rows[chosen]
+
+
+def _grid(rows: Tensor, m: int) -> Tensor:
+    """At most m points of a regular lattice over the range of each coordinate."""
+    d = rows.shape[-1]
+    side = int(m ** (1 / d) + 1e-9)
+    if side < 2 and m > 1:
+        raise ValueError(f'a grid of {m} points in {d} dimensions has no two points a side: use method="kmeans".')
+    low, high = rows.amin(0), rows.amax(0)
+    # cell centres, so that no point sits on the edge of a fundamental domain
+    lines = [low[i] + (high[i] - low[i]) * (torch.arange(side).to(rows) + 0.5) / side for i in range(d)]
+    return torch.cartesian_prod(*lines).reshape(-1, d)
+
+
+def median_distance(X: Tensor, seed: int = 0, ard: bool = False) -> Tensor:
+    """The median heuristic for lengthscales: the median distance of two rows, of at most 1000; [1] or [d] with ard.
+
+    With `ard` every coordinate gets the same number: the median distance belongs to all coordinates together.
+    """
+    check_points(X, "X")
+    rows = X.detach()
+    if len(rows) > 1000:
+        rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:1000]]
+    distances = torch.pdist(rows.double()) if len(rows) > 1 else torch.ones(1, dtype=torch.float64)
+    positive = distances[distances > 0]
+    median = float(positive.median()) if len(positive) else 1.0
+    return torch.full((X.shape[-1] if ard else 1,), median, dtype=X.dtype)

@@ -1,0 +1,1 @@
+"""Inference on block features: posteriors, bounds, natural gradients, closed forms, prediction."""

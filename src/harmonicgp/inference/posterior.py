@@ -1,0 +1,138 @@
+"""Gaussian posteriors over the white coordinates v, block by block or jointly.
+
+    q(v) = prod_b N(mu_b, Lambda_b^{-1})        KL(q || N(0, I)) does not depend on the kernel
+
+Several outputs have independent posteriors and share the features: every tensor has the outputs P as its first axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from harmonicgp.features.base import Stacks
+
+Family: TypeAlias = Literal["block", "joint"]
+Shapes: TypeAlias = Sequence[tuple[int, int]]
+
+
+def arrange(stacks: Stacks, family: Family) -> Stacks:
+    """The stacks as the family sees them: as they are, or all features as one block [1, F, n]."""
+    if family == "block":
+        return stacks
+    return (torch.cat([stack.flatten(0, 1) for stack in stacks])[None],)
+
+
+def flatten(stacks: Stacks) -> Tensor:
+    """All features in one axis, [F, n]."""
+    return torch.cat([stack.flatten(0, 1) for stack in stacks]) if len(stacks) > 1 else stacks[0].flatten(0, 1)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """q(v) by means and precisions, one entry a stack. A value: updates make new ones.
+
+    `means[i]` is [P, blocks, f], `precisions[i]` [P or 1, blocks, f, f] in float64, `factors` their Cholesky factors. A
+    first axis of 1 says that the outputs share one precision (Gaussian noise).
+    """
+
+    family: Family
+    means: tuple[Tensor, ...]
+    precisions: tuple[Tensor, ...]
+    factors: tuple[Tensor, ...]
+
+    @classmethod
+    def prior(cls, shapes: Shapes, family: Family = "block", n_outputs: int = 1, shared: bool = False) -> Posterior:
+        """Q = p: white. `shared`: the outputs have one precision, as under Gaussian noise."""
+        if family not in ("block", "joint"):
+            raise ValueError(f'the posterior family must be "block" or "joint"; got {family!r}.')
+        if family == "joint":
+            shapes = [(1, sum(blocks * size for blocks, size in shapes))]
+        means = tuple(torch.zeros(n_outputs, *shape, dtype=torch.float64) for shape in shapes)
+        eyes = tuple(
+            torch.eye(size, dtype=torch.float64).repeat(1 if shared else n_outputs, blocks, 1, 1)
+            for blocks, size in shapes
+        )
+        return cls(family, means, eyes, eyes)
+
+    @classmethod
+    def from_precisions(cls, family: Family, means: Sequence[Tensor], precisions: Sequence[Tensor]) -> Posterior:
+        """Factorises the precisions, which are at least the identity."""
+        factors = tuple(torch.linalg.cholesky(Lambda) for Lambda in precisions)
+        return cls(family, tuple(means), tuple(precisions), factors)
+
+    @property
+    def n_outputs(self) -> int:
+        """P."""
+        return self.means[0].shape[0]
+
+    def natural(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """(theta, Lambda) with theta = Lambda mu, the natural parameters."""
+        theta = tuple((L @ mu[..., None])[..., 0] for L, mu in zip(self.precisions, self.means, strict=True))
+        return theta, self.precisions
+
+    def covariances(self) -> tuple[Tensor, ...]:
+        """S_b = Lambda_b^{-1}."""
+        return tuple(torch.cholesky_inverse(C) for C in self.factors)
+
+    def mean_vector(self) -> Tensor:
+        """All means in one axis, [P, F]."""
+        return torch.cat([mu.flatten(1) for mu in self.means], -1)
+
+    def moments(self, stacks: Stacks) -> tuple[Tensor, Tensor]:
+        """The mean a'mu and the variance a' Lambda^{-1} a of sum_b a_b'v_b, both [P, n]; the residual is not in it."""
+        means, variances = [], []
+        for a, mu, C in zip(arrange(stacks, self.family), self.means, self.factors, strict=True):
+            means.append(torch.einsum("bfn,pbf->pn", a, mu.to(a.dtype)))
+            R = torch.linalg.solve_triangular(C.to(a.dtype), a, upper=False)  # [P or 1, blocks, f, n]
+            variances.append(R.square().sum((1, 2)))
+        mean = torch.stack(means).sum(0)
+        return mean, torch.stack(variances).sum(0).expand_as(mean)
+
+    def components(self, stacks: Stacks) -> tuple[tuple[Tensor, Tensor], ...]:
+        """The mean and the variance of every block's part of f, [P, blocks, n] each, a pair for each stack.
+
+        Under a joint posterior the parts are correlated: these variances are marginal and do not add up.
+        """
+        if self.family == "block":
+            parts = []
+            for a, mu, C in zip(stacks, self.means, self.factors, strict=True):
+                R = torch.linalg.solve_triangular(C.to(a.dtype), a, upper=False)
+                mean = torch.einsum("bfn,pbf->pbn", a, mu.to(a.dtype))
+                parts.append((mean, R.square().sum(2).expand_as(mean)))
+            return tuple(parts)
+        S, mu, start, parts = self.covariances()[0][:, 0], self.means[0][:, 0], 0, []
+        for a in stacks:
+            blocks, f, _ = a.shape
+            places = [slice(start + b * f, start + (b + 1) * f) for b in range(blocks)]
+            S_b = torch.stack([S[:, i, i] for i in places], 1).to(a.dtype)
+            mean = torch.einsum(
+                "bfn,pbf->pbn", a, mu[:, start : start + blocks * f].unflatten(1, (blocks, f)).to(a.dtype)
+            )
+            parts.append((mean, ((S_b @ a) * a).sum(2).expand_as(mean)))
+            start += blocks * f
+        return tuple(parts)
+
+    def kl(self) -> Tensor:
+        """KL(q || p), summed over outputs and blocks."""
+        total = torch.zeros((), dtype=torch.float64)
+        for mu, C in zip(self.means, self.factors, strict=True):
+            P = mu.shape[0] // C.shape[0]  # how many outputs each precision stands for
+            eye = torch.eye(C.shape[-1], dtype=C.dtype, device=C.device)
+            trace = torch.linalg.solve_triangular(C, eye.expand_as(C), upper=False).square().sum()
+            logdet = 2 * C.diagonal(dim1=-2, dim2=-1).log().sum()
+            total = total + 0.5 * (mu.square().sum() + P * (trace + logdet - C[..., 0].numel()))
+        return total
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """N draws of v, [n, P, F]."""
+        draws = []
+        for mu, C in zip(self.means, self.factors, strict=True):
+            white = torch.randn(*mu.shape, n, dtype=mu.dtype, generator=generator)
+            v = torch.linalg.solve_triangular(C.mT.expand(*mu.shape[:2], *C.shape[2:]), white, upper=True)
+            draws.append((mu[..., None] + v).flatten(1, 2))
+        return torch.cat(draws, 1).movedim(-1, 0)

@@ -1,0 +1,114 @@
+"""What inference needs of a likelihood: e_n = E_q log p(y_n | f_n), its bound, and its derivatives.
+
+GPyTorch's likelihoods are used through their own interface. Targets are [P, n], one row an output; for likelihoods of
+several latent functions (softmax, robust-max) [1, n] class numbers and P latent functions.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, TypeAlias
+
+import gpytorch
+import torch
+from linear_operator.operators import DiagLinearOperator
+from torch import Tensor
+
+from harmonicgp.likelihoods.robustmax import RobustMaxLikelihood
+
+Bound: TypeAlias = Literal["elbo", "tight", "predictive"]
+BOUNDS = ("elbo", "tight", "predictive")
+
+
+class Observation(torch.nn.Module):
+    """A likelihood as inference sees it."""
+
+    def __init__(self, likelihood: gpytorch.likelihoods.Likelihood) -> None:
+        super().__init__()
+        self.likelihood = likelihood
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether closed forms apply."""
+        return False
+
+    def n_latent(self, n_targets: int) -> int:
+        """How many latent functions the targets need."""
+        likelihood = self.likelihood
+        if isinstance(likelihood, gpytorch.likelihoods.SoftmaxLikelihood):
+            return int(likelihood.num_features)
+        return likelihood.num_classes if isinstance(likelihood, RobustMaxLikelihood) else n_targets
+
+    def expected(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """e_n, [n], summed over outputs: in closed form or by Gauss-Hermite quadrature; softmax by sampling."""
+        if self.n_latent(1) > 1:
+            covariance = DiagLinearOperator(variance.mT.reshape(-1))
+            latent = gpytorch.distributions.MultitaskMultivariateNormal(mean.mT, covariance)
+            return self.likelihood.expected_log_prob(y[0], latent)
+        latent = gpytorch.distributions.MultivariateNormal(mean, DiagLinearOperator(variance))
+        return self.likelihood.expected_log_prob(y, latent).sum(0)
+
+    def terms(self, y: Tensor, mean: Tensor, variance: Tensor, residual: Tensor, bound: Bound,
+              noise: Tensor | None = None) -> Tensor:  # fmt: skip
+        """The per-row terms of the bound, [n]; mean and variance [P, n] of the features' part, residual [n]."""
+        if bound != "elbo":
+            raise ValueError(f'the {bound!r} bound is for Gaussian noise; use bound="elbo" with this likelihood.')
+        return self.expected(y, mean, variance + residual)
+
+    def sites(self, y: Tensor, mean: Tensor, variance: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """G = d e / d mean and lambda = -2 d e / d variance, clipped at zero, both [P, n]."""
+        with torch.enable_grad():
+            m, v = mean.detach().requires_grad_(), variance.detach().requires_grad_()
+            g, h = torch.autograd.grad(self.expected(y, m, v).sum(), (m, v))
+        return g, (-2 * h).clamp_min(0.0)
+
+
+class GaussianObservation(Observation):
+    """Gaussian noise: of one variance that is learned, plus a known variance for each row where given."""
+
+    def __init__(self, likelihood: gpytorch.likelihoods.GaussianLikelihood) -> None:
+        super().__init__(likelihood)
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Yes."""
+        return True
+
+    def noise(self, known: Tensor | None = None) -> Tensor:
+        """s2, [1], or [n] with known variances added."""
+        s2 = self.likelihood.noise
+        return s2 if known is None else s2 + known
+
+    def expected(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """E log N(y; f, s2)."""
+        return self.terms(y, mean, variance, torch.zeros_like(variance[0]), "elbo")
+
+    def terms(self, y: Tensor, mean: Tensor, variance: Tensor, residual: Tensor, bound: Bound,
+              noise: Tensor | None = None) -> Tensor:  # fmt: skip
+        """The paper's bound, the tight one (Titsias 2025), or the predictive log-likelihood, which is no bound."""
+        s2 = self.noise(noise)
+        if bound == "predictive":
+            total = s2 + variance + residual
+            return (-0.5 * (2 * math.pi * total).log() - 0.5 * (y - mean).square() / total).sum(0)
+        fit = -0.5 * (2 * math.pi * s2).log() - 0.5 * ((y - mean).square() + variance) / s2
+        if bound == "tight":  # -1/2 log(1 + r/s2) in place of -r/(2 s2)
+            return (fit - 0.5 * torch.log1p(residual / s2)).sum(0)
+        if bound == "elbo":
+            return (fit - 0.5 * residual / s2).sum(0)
+        raise ValueError(f"bound must be one of {', '.join(map(repr, BOUNDS))}; got {bound!r}.")
+
+    def sites(self, y: Tensor, mean: Tensor, variance: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """G = (y - mean) / s2, lambda = 1 / s2."""
+        s2 = self.noise(noise).detach()
+        return (y - mean) / s2, (1 / s2).expand_as(mean)
+
+
+def observe(likelihood: gpytorch.likelihoods.Likelihood | Observation) -> Observation:
+    """The likelihood as inference sees it."""
+    if isinstance(likelihood, Observation):
+        return likelihood
+    if isinstance(likelihood, gpytorch.likelihoods.GaussianLikelihood):
+        return GaussianObservation(likelihood)
+    if isinstance(likelihood, gpytorch.likelihoods.Likelihood):
+        return Observation(likelihood)
+    raise TypeError(f"likelihood must be a GPyTorch likelihood; got {likelihood!r}.")

@@ -1,0 +1,5 @@
+"""The fit loop."""
+
+from harmonicgp.training.fit import Fit, Schedule, fit
+
+__all__ = ["Fit", "Schedule", "fit"]

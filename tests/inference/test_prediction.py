@@ -1,0 +1,126 @@
+"""The frozen predictor: chunks, covariance, parts, sample paths."""
+
+from __future__ import annotations
+
+import gpytorch
+import gpytorch.kernels as gk
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from harmonicgp.features import HarmonicFeatures, OrthogonalFeatures, SparseFeatures
+from harmonicgp.inference.closed_form import closed_form
+from harmonicgp.inference.prediction import Predictor
+from harmonicgp.inference.sampling import PriorPath
+from harmonicgp.kernels import ArcCosineKernel, GlobeKernel
+from tests.inference.common import ACTIONS, data, exact_posterior, make_kernel, statistics
+
+
+def fitted(family="block", features=None, chunk_size=4):
+    kernel, (X, y) = make_kernel(), data(40, 3)
+    features = features(kernel) if features else HarmonicFeatures(kernel, ACTIONS[5], torch.randn(4, 3))
+    form = closed_form(statistics(features, X, y), 0.1, family)
+    return features, form.posterior, Predictor.freeze(features, form.posterior, chunk_size=chunk_size)
+
+
+@pytest.mark.parametrize("family", ["block", "joint"])
+def test_chunks_covariance_and_parts_agree(family):
+    features, posterior, predictor = fitted(family)
+    x = torch.randn(11, 3)
+    mean, variance = predictor.marginals(x)
+    stacks, residual = features(x)
+    m, v = posterior.moments(stacks)
+    assert_close(mean, m.detach())
+    assert_close(variance, (v + residual).detach())
+    mean2, covariance = predictor.covariance(x)
+    assert_close(mean2, mean)
+    assert_close(covariance.diagonal(dim1=-2, dim2=-1), variance, rtol=0, atol=1e-9)
+    assert float(torch.linalg.eigvalsh(covariance).min()) > -1e-9
+    means, variances, left = predictor.components(x)
+    assert_close(means.sum(1), mean)
+    if family == "block":
+        assert_close(variances.sum(1) + left, variance)
+    assert means.shape[1] == sum(blocks for blocks, _ in features.shapes)
+
+
+def test_a_predictor_is_frozen():
+    features, _, predictor = fitted()
+    x = torch.randn(3, 3)
+    before = predictor.marginals(x)
+    features.view.kernel.base_kernel.lengthscale = 0.1
+    features.Z.data.add_(1.0)
+    assert_close(predictor.marginals(x), before)
+
+
+def test_the_mean_function_is_an_argument():
+    features, posterior, predictor = fitted()
+    mean = gpytorch.means.LinearMean(3).double()
+    shifted = Predictor.freeze(features, posterior, mean)
+    x = torch.randn(5, 3)
+    assert_close(shifted.marginals(x)[0] - predictor.marginals(x)[0], mean(x).detach()[None])
+    assert_close(shifted.covariance(x)[0], shifted.marginals(x)[0])
+    assert_close(shifted.paths(2, seed=1)(x) - predictor.paths(2, seed=1)(x), mean(x).detach().expand(2, 1, 5))
+
+
+def test_full_covariance_is_exact_when_z_covers_the_data():
+    kernel, (X, y) = make_kernel(), data(25, 3)
+    features = SparseFeatures(kernel, X)
+    predictor = Predictor.freeze(features, closed_form(statistics(features, X, y), 0.1).posterior)
+    x = torch.randn(6, 3)
+    _, variance = exact_posterior(kernel, X, y, 0.1, x)
+    np.testing.assert_allclose(predictor.covariance(x)[1][0].diagonal(), variance, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        None,
+        lambda k: SparseFeatures(k, torch.randn(6, 3)),
+        lambda k: OrthogonalFeatures(k, torch.randn(4, 3), torch.randn(3, 3)),
+        lambda k: HarmonicFeatures(k, ACTIONS[2], torch.randn(2, 4, 3), "complex"),
+        lambda k: HarmonicFeatures(k, ACTIONS[4], torch.randn(3, 3), "real"),
+    ],
+)
+@pytest.mark.parametrize("family", ["block", "joint"])
+def test_paths_have_the_posteriors_moments_and_are_consistent(make, family):
+    _, _, predictor = fitted(family, make, chunk_size=64)
+    x = torch.randn(6, 3)
+    paths = predictor.paths(4000, seed=3, n_frequencies=1024)
+    f = paths(x)
+    assert f.shape == (4000, 1, 6)
+    assert_close(paths(x.flip(0)).flip(-1), f, rtol=0, atol=1e-9)  # the same functions, asked again
+    mean, covariance = predictor.covariance(x)
+    assert_close(f.mean(0)[0], mean[0], rtol=0, atol=0.08)
+    assert_close(torch.cov(f[:, 0].T), covariance[0], rtol=0, atol=0.12)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        gk.RBFKernel(ard_num_dims=2),
+        gk.MaternKernel(nu=0.5),
+        gk.MaternKernel(nu=1.5),
+        gk.MaternKernel(nu=2.5),
+        gk.RQKernel(),
+        gk.LinearKernel(),
+        ArcCosineKernel(order=0),
+        ArcCosineKernel(order=1),
+        gk.ScaleKernel(gk.RBFKernel(active_dims=[1])) + gk.MaternKernel(nu=1.5),
+        gk.RBFKernel(active_dims=[0]) * gk.MaternKernel(nu=2.5, active_dims=[1]),
+        GlobeKernel(gk.MaternKernel(nu=1.5)),
+    ],
+    ids=lambda k: type(k).__name__,
+)
+def test_prior_paths_have_the_kernels_covariance(kernel):
+    kernel = kernel.double().requires_grad_(False)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(5, 2)
+    path = PriorPath.draw(kernel, 1, generator, 16384)
+    phi = path.feature_map(x)
+    assert_close(phi @ phi.mT, kernel(x).to_dense(), rtol=0.06, atol=0.06)
+
+
+def test_kernels_without_paths_say_so():
+    with pytest.raises(ValueError, match="covariance"):
+        PriorPath.draw(gk.CosineKernel(), 1, torch.Generator())
