@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from harmonicgp import __version__
+from harmonicgp._extras import MissingExtraError
+from harmonicgp.data import DataNotFoundError
 
 SIZES = ("small", "medium", "paper")
 
@@ -31,7 +33,10 @@ def run(name: str, description: str, experiment: Callable[[str, Path], Mapping[s
     except OSError as error:
         parser.error(f"cannot write to --output {arguments.output}: {error.strerror}")
     start = time.perf_counter()
-    results = experiment(arguments.size, arguments.output)
+    try:
+        results = experiment(arguments.size, arguments.output)
+    except (DataNotFoundError, MissingExtraError) as error:
+        parser.exit(1, f"{error}\n")
     seconds = round(time.perf_counter() - start, 2)
     record = {"experiment": name, "size": arguments.size, "version": __version__, "seconds": seconds, **results}
     path = arguments.output / f"{name}.json"

@@ -1,0 +1,66 @@
+"""The benchmark files of the experiments, found through the environment variable HARMONICGP_DATA."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class DataNotFoundError(FileNotFoundError):
+    """A data file is not there; the message says where it was looked for."""
+
+
+def data_folder() -> Path:
+    """The folder that HARMONICGP_DATA names."""
+    folder = os.environ.get("HARMONICGP_DATA")
+    if not folder:
+        raise DataNotFoundError("set the environment variable HARMONICGP_DATA to a folder of .npz data files.")
+    if not Path(folder).is_dir():
+        raise DataNotFoundError(f"HARMONICGP_DATA is {folder!r}, which is no folder.")
+    return Path(folder)
+
+
+def load_npz(name: str) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of NAME.npz in the data folder."""
+    path = data_folder() / f"{name}.npz"
+    if not path.is_file():
+        raise DataNotFoundError(f"there is no {path.name} in the folder that HARMONICGP_DATA names.")
+    with np.load(path, allow_pickle=False) as file:
+        return {key: file[key] for key in file.files}
+
+
+class Fold(NamedTuple):
+    """A standardised regression set: training and test rows, and the standard deviation of y."""
+
+    X: Tensor
+    y: Tensor
+    X_test: Tensor
+    y_test: Tensor
+    y_scale: float
+
+
+def standardised_fold(
+    X: np.ndarray[Any, Any],
+    y: np.ndarray[Any, Any],
+    test: np.ndarray[Any, Any],
+    principal: bool = False,
+    dtype: torch.dtype = torch.float32,
+) -> Fold:
+    """Rows split by the mask `test`, standardised by the training rows; `principal` turns columns to principal axes."""
+    X, y = np.asarray(X, np.float64), np.asarray(y, np.float64).reshape(-1)
+    mean, scale = X[~test].mean(0), X[~test].std(0)
+    X = (X - mean) / np.where(scale > 0, scale, 1.0)
+    if principal:
+        _, axes = np.linalg.eigh(np.cov(X[~test].T).reshape(X.shape[1], -1))
+        X = X @ axes[:, ::-1]
+    y_scale = float(y[~test].std()) or 1.0
+    y = (y - y[~test].mean()) / y_scale
+    train_x, train_y, test_x, test_y = (
+        torch.from_numpy(np.ascontiguousarray(a)).to(dtype) for a in (X[~test], y[~test], X[test], y[test])
+    )
+    return Fold(train_x, train_y, test_x, test_y, y_scale)
