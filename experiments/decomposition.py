@@ -103,9 +103,9 @@ def draw(points: Tensor, samples: Tensor, kernels: Tensor, n: int, path: Path) -
                 axis.plot(*orbit[0], "o", ms=5, color="black")
     notes = (
         "dot: $x'$; rings: its quarter turns",
-        "imaginary at the empty rings,",
+        "imaginary at the empty rings",
         "",
-        "of opposite sign to $k_1$ there",
+        "the same, of opposite sign",
     )
     for axis, note in zip(axes[1], notes, strict=True):
         axis.set_xlabel(note, fontsize=10)
