@@ -60,10 +60,14 @@ def place(
 
 
 def distinct(X: Tensor) -> Tensor:
-    """The rows of X without repetitions (to a millionth of each column's range), in their first order."""
-    low = X.amin(0)
-    width = (X.amax(0) - low).clamp_min(torch.finfo(X.dtype).tiny)
-    keys = ((X - low) / width * 1e6).round().to(torch.int64)
+    """The rows of X without repetitions (to a millionth of each column's spread), in their first order."""
+    low, high = X.amin(0), X.amax(0)
+    quartiles = torch.quantile(
+        X[:: max(1, len(X) // 10_000)].double(), torch.tensor([0.25, 0.75], dtype=torch.float64), dim=0
+    )
+    spread = (quartiles[1] - quartiles[0]).to(X)  # an outlier must not set the scale
+    width = torch.where(spread > 0, spread, high - low).clamp_min(torch.finfo(X.dtype).tiny)
+    keys = ((X - low) / width * 1e6).double().clamp_max(9e18).round().to(torch.int64)
     _, inverse = torch.unique(keys, dim=0, return_inverse=True)
     first = torch.full((int(inverse.max()) + 1,), len(X), dtype=torch.long)
     first.scatter_reduce_(0, inverse, torch.arange(len(X)), "amin")
@@ -111,7 +115,8 @@ def _grid(rows: Tensor, m: int) -> Tensor:
 def median_distance(X: Tensor, seed: int = 0, ard: bool = False) -> Tensor:
     """The median heuristic for lengthscales: the median distance of two rows, of at most 1000; [1] or [d] with ard.
 
-    With `ard` every coordinate gets the same number: the median distance belongs to all coordinates together.
+    With `ard` every coordinate gets the same number: the median distance belongs to all coordinates together. For a
+    `GlobeKernel`, whose lengthscale is in Earth radii, give `unit_vectors(X)`.
     """
     check_points(X, "X")
     rows = X.detach()

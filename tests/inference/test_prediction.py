@@ -108,6 +108,10 @@ def test_paths_have_the_posteriors_moments_and_are_consistent(make, family):
         ArcCosineKernel(order=1),
         gk.ScaleKernel(gk.RBFKernel(active_dims=[1])) + gk.MaternKernel(nu=1.5),
         gk.RBFKernel(active_dims=[0]) * gk.MaternKernel(nu=2.5, active_dims=[1]),
+        gk.ScaleKernel(gk.RBFKernel(), active_dims=[0]),
+        gk.ScaleKernel(gk.LinearKernel()),
+        gk.LinearKernel() + gk.RBFKernel(),
+        gk.RBFKernel() * gk.LinearKernel(),
         GlobeKernel(gk.MaternKernel(nu=1.5)),
     ],
     ids=lambda k: type(k).__name__,
@@ -116,11 +120,11 @@ def test_prior_paths_have_the_kernels_covariance(kernel):
     kernel = kernel.double().requires_grad_(False)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(5, 2)
-    path = PriorPath.draw(kernel, 1, generator, 16384)
+    path = PriorPath.draw(kernel, 2, 1, generator, 16384)
     phi = path.feature_map(x)
     assert_close(phi @ phi.mT, kernel(x).to_dense(), rtol=0.06, atol=0.06)
 
 
 def test_kernels_without_paths_say_so():
     with pytest.raises(ValueError, match="covariance"):
-        PriorPath.draw(gk.CosineKernel(), 1, torch.Generator())
+        PriorPath.draw(gk.CosineKernel(), 2, 1, torch.Generator())

@@ -52,7 +52,9 @@ def standardised_fold(
     dtype: torch.dtype = torch.float32,
 ) -> Fold:
     """Rows split by the mask `test`, standardised by the training rows; `principal` turns columns to principal axes."""
-    X, y = np.asarray(X, np.float64), np.asarray(y, np.float64).reshape(-1)
+    X, y, test = np.asarray(X, np.float64), np.asarray(y, np.float64).reshape(-1), np.asarray(test)
+    if test.dtype != bool or test.shape != y.shape or test.all() or not test.any():
+        raise ValueError("test must be a mask of True and False, one a row, with some of each.")
     mean, scale = X[~test].mean(0), X[~test].std(0)
     X = (X - mean) / np.where(scale > 0, scale, 1.0)
     if principal:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from harmonicgp._validation import check_points
-from harmonicgp.kernels.functions import kernel_diagonal, kernel_matrix
+from harmonicgp.kernels.functions import check_kernel, kernel_diagonal, kernel_matrix
+from harmonicgp.kernels.globe import GlobeKernel
 
 #: Features by blocks, each stack [blocks, features, n].
 Stacks: TypeAlias = tuple[Tensor, ...]
@@ -88,6 +89,10 @@ class Features(torch.nn.Module, ABC):
 
     def __init__(self, kernel: gpytorch.kernels.Kernel | KernelView) -> None:
         super().__init__()
+        if isinstance(kernel, gpytorch.kernels.Kernel):
+            check_kernel(kernel)
+        elif not all(hasattr(kernel, name) for name in ("zz", "zx", "xx")):
+            raise TypeError(f"kernel must be a GPyTorch kernel, or have zz, zx and xx (KernelView); got {kernel!r}.")
         self.view: KernelView = PointKernel(kernel) if isinstance(kernel, gpytorch.kernels.Kernel) else kernel
 
     @property
@@ -103,6 +108,41 @@ class Features(torch.nn.Module, ABC):
     @abstractmethod
     def whiten(self) -> Whitened:
         """Factorise: everything that does not depend on x. Differentiable in Z and hyper-parameters."""
+
+    @property
+    def block_order(self) -> list[int]:
+        """Where each block stands among those of all stacks, one after the other."""
+        return list(range(sum(blocks for blocks, _ in self.shapes)))
+
+    def inducing(self) -> list[torch.nn.Parameter]:
+        """The inducing inputs."""
+        return [p for name, p in self.named_parameters(recurse=False) if name in ("Z", "O")]
+
+    @property
+    def inducing_dim(self) -> int:
+        """The number of coordinates of an inducing input."""
+        return int(self.inducing()[0].shape[-1])
+
+    def check(self, x: Tensor, name: str = "X") -> None:
+        """Raise a clear error unless the features can be evaluated at x."""
+        check_points(x, name)
+        if isinstance(self.view, PointKernel):
+            for Z in self.inducing():
+                if Z.shape[-1] != x.shape[-1]:
+                    raise ValueError(f"{name} has {x.shape[-1]} columns, the inducing inputs have {Z.shape[-1]}.")
+
+    @torch.no_grad()
+    def tidy(self) -> None:
+        """Bring inducing inputs that a step took past a pole of the globe back to its other side."""
+        for part in self.view.modules() if isinstance(self.view, torch.nn.Module) else ():
+            if isinstance(part, GlobeKernel):
+                longitude, latitude = (0, 1) if part.active_dims is None else part.active_dims.tolist()
+                for Z in self.inducing():
+                    past = Z[..., latitude].abs() > 90
+                    if bool(past.any()):
+                        over = torch.where(past, Z[..., latitude].sign() * 180 - Z[..., latitude], Z[..., latitude])
+                        Z[..., longitude] = torch.where(past, Z[..., longitude] + 180, Z[..., longitude])
+                        Z[..., latitude] = over.clamp(-90, 90)
 
     def forward(self, x: Tensor) -> Evaluation:
         """a(x) and r(x) for one batch; to evaluate several, keep the result of `whiten`."""

@@ -56,6 +56,8 @@ class HarmonicFeatures(Features):
             raise ValueError(
                 'features need the "complex" or the "real" resolution: "full" has every conjugate pair twice.'
             )
+        if not isinstance(action, Action):
+            raise TypeError(f"action must be an action of harmonicgp.actions, such as Negation([0]); got {action!r}.")
         self.Z = inducing_parameter(Z, learn_inducing)
         action.check(self.Z, "Z")
         self.transform = HarmonicTransform(action, resolution)
@@ -80,6 +82,17 @@ class HarmonicFeatures(Features):
     def action(self) -> Action:
         """How Z moves."""
         return self.transform.action
+
+    @property
+    def block_frequencies(self) -> Tensor:
+        """The frequency t of every block, integers [blocks, J], in the order of `Predictor.components`."""
+        return self.action.group.frequencies(self.transform.resolution)[self.keep]
+
+    @property
+    def block_order(self) -> list[int]:
+        """Blocks of m come first in the stacks, those of 2m after; here by frequency."""
+        stacked = self._real + self._paired
+        return [stacked.index(t) for t in self.keep]
 
     @property
     def shapes(self) -> tuple[tuple[int, int], ...]:

@@ -50,8 +50,12 @@ class OrthogonalFeatures(Features):
         variance = K.diagonal(dim1=-2, dim2=-1)
         L_Z, _ = safe_cholesky(K, variance)
         A = solve_lower(L_Z, self.view.zz(self.Z, self.O))  # a_Z(O), [m, o]
-        L_O, _ = safe_cholesky(self.view.zz(self.O, self.O) - A.mT @ A, variance, what="second inducing inputs")
-        return _OrthogonalWhitened(self.view, self.Z, self.O, L_Z, L_O, A)
+        K_O = self.view.zz(self.O, self.O) - A.mT @ A
+        # What Z explains already, up to rounding (a point of O on one of Z), is left out.
+        left = K_O.detach().diagonal() > 30 * torch.finfo(K_O.dtype).eps ** 0.5 * variance.detach().max()
+        K_O = torch.where(left[:, None] & left, K_O, torch.diag_embed(variance.detach().max().expand(len(left))))
+        L_O, _ = safe_cholesky(K_O, variance, what="second inducing inputs")
+        return _OrthogonalWhitened(self.view, self.Z, self.O, L_Z, L_O, A, left[:, None])
 
 
 @dataclass(frozen=True)
@@ -62,8 +66,9 @@ class _OrthogonalWhitened(Whitened):
     L_Z: Tensor
     L_O: Tensor
     A: Tensor
+    left: Tensor
 
     def project(self, function: PointFunction) -> Stacks:
         a = solve_lower(self.L_Z, function(self.Z))
-        b = solve_lower(self.L_O, function(self.O) - self.A.mT @ a)
+        b = solve_lower(self.L_O, (function(self.O) - self.A.mT @ a) * self.left)
         return (a[None], b[None]) if a.shape[-2] != b.shape[-2] else (torch.stack((a, b)),)

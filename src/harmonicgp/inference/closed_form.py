@@ -13,6 +13,7 @@ variances v_n enter as weights w_n = s2/(s2 + v_n).
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -22,10 +23,12 @@ from torch import Tensor
 from harmonicgp.features.base import Stacks, Whitened
 from harmonicgp.inference.posterior import Family, Posterior, Shapes, flatten
 from harmonicgp.likelihoods.observation import Bound
-from harmonicgp.linalg import conjugate_gradients
+from harmonicgp.linalg import NotPositiveDefiniteError, conjugate_gradients
 
 #: Above this many features the dense F x F matrix is not formed (0.8 GB in float64).
 MAX_DENSE = 10_000
+#: Above this many products (N F^2) they are taken in the dtype of the data, for speed.
+MAX_EXACT = 1e12
 
 
 def chunks(n: int, size: int) -> Iterator[slice]:
@@ -44,6 +47,7 @@ class Statistics:
     yy: Tensor  #: sum_n w_n y_n^2, [P]
     residual: Tensor  #: r(x_n), [N]
     weights: Tensor | None = None  #: w_n = s2/(s2 + v_n), None for all one
+    rounding: float = 0.0  #: relative error of S: zero where products were taken in float64
 
     @property
     def n_rows(self) -> int:
@@ -61,6 +65,7 @@ class Statistics:
             self.yy + other.yy,
             torch.cat((self.residual, other.residual)),
             weights,
+            max(self.rounding, other.rounding),
         )
 
 
@@ -85,8 +90,13 @@ def gather_statistics(
     progress: Callable[[int], object] | None = None,
     dense: bool | None = None,
 ) -> Statistics:
-    """One pass over the data X [N, d], y [P, N], in chunks; products in the data's dtype, sums in float64."""
+    """One pass over the data X [N, d], y [P, N], in chunks.
+
+    Products are taken in float64, so that I + A A'/s2 is positive definite however small the noise; beyond `MAX_EXACT` of
+    them in the data's dtype, with sums in float64.
+    """
     F = sum(blocks * f for blocks, f in shapes)
+    wide = torch.float64 if len(X) * F * F <= MAX_EXACT else X.dtype
     dense = F <= MAX_DENSE if dense is None else dense
     S = torch.zeros(F, F, dtype=torch.float64) if dense else None
     block_sums = [torch.zeros(blocks, f, f, dtype=torch.float64) for blocks, f in shapes]
@@ -94,7 +104,8 @@ def gather_statistics(
     residuals = []
     for rows in chunks(len(X), chunk_size):
         stacks, r = whitened(X[rows])
-        w = None if weights is None else weights[rows].to(r.dtype)
+        stacks = tuple(a.to(wide) for a in stacks)
+        w = None if weights is None else weights[rows].to(wide)
         weighted = stacks if w is None else tuple(a * w for a in stacks)
         A, AW = flatten(stacks), flatten(weighted)
         if S is not None:
@@ -102,7 +113,7 @@ def gather_statistics(
         else:
             for total, a, aw in zip(block_sums, stacks, weighted, strict=True):
                 total += (aw @ a.mT).double()
-        b += (y[:, rows] @ AW.mT).double()
+        b += (y[:, rows].to(wide) @ AW.mT).double()
         yy += (y[:, rows].double().square() * (1.0 if w is None else w.double())).sum(-1)
         residuals.append(r)
         if progress is not None:
@@ -111,7 +122,8 @@ def gather_statistics(
         S = 0.5 * (S + S.mT)
         block_sums = list(diagonal_blocks(S, shapes))
     kept = None if weights is None else weights.double()
-    return Statistics(tuple(shapes), S, tuple(block_sums), b, yy, torch.cat(residuals).double(), kept)
+    rounding = 0.0 if wide == torch.float64 else 10 * float(torch.finfo(wide).eps)
+    return Statistics(tuple(shapes), S, tuple(block_sums), b, yy, torch.cat(residuals).double(), kept, rounding)
 
 
 @dataclass(frozen=True)
@@ -139,22 +151,28 @@ def closed_form(
     by conjugate gradients with the blocks as preconditioner. Then the family must be "block"; for the joint posterior's
     variances see `StreamedPosterior`.
     """
+    if bound not in ("elbo", "tight"):
+        raise ValueError(f'the closed form has the bounds "elbo" and "tight"; got {bound!r}.')
+    if family not in ("block", "joint"):
+        raise ValueError(f'the posterior family must be "block" or "joint"; got {family!r}.')
+    if not (0 < s2 < math.inf and 0 < scale < math.inf):
+        raise ValueError(f"noise variance and scale must be positive numbers; got s2 = {s2}, scale = {scale}.")
     st, F = statistics, statistics.b.shape[-1]
     root = math.sqrt(scale)
     rhs = root * st.b / s2
     eyes = [torch.eye(f, dtype=torch.float64) for _, f in st.shapes]
     precisions = [eye + (scale / s2) * block for eye, block in zip(eyes, st.blocks, strict=True)]
-    factors = [torch.linalg.cholesky(Lambda) for Lambda in precisions]
+    factors = [_factor(Lambda, s2) for Lambda in precisions]
     iterations = 0
     if st.S is not None:
         H = (scale / s2) * st.S
         H.diagonal().add_(1.0)
-        C = torch.linalg.cholesky(H)
+        C = _factor(H, s2)
         mu = torch.cholesky_solve(rhs.mT, C).mT
     elif matvec is None or family != "block":
         raise ValueError(
-            f"{F} features are more than the {MAX_DENSE} whose dense matrix is formed: the closed form needs a streaming "
-            'matvec, and family="block".'
+            f"the statistics hold no dense matrix over all {F} features: the closed form then needs a streaming matvec, and "
+            'family="block" (StreamedPosterior makes the joint variances of it).'
         )
     else:
         mu, iterations = conjugate_gradients(
@@ -177,12 +195,25 @@ def closed_form(
     w = 1.0 if st.weights is None else st.weights
     ratio = scale * st.residual * w / s2
     missing = (torch.log1p(ratio) if bound == "tight" else ratio).sum()
-    quadratic = ((st.yy - root * (st.b * mu).sum(-1)) / s2).sum()
+    explained = (rhs * mu).sum(-1)
+    if st.S is None and matvec is not None:  # 2 b'mu - mu'H mu: below its value at the solution for every mu
+        explained = 2 * explained - (mu * (mu + (scale / s2) * matvec(mu))).sum(-1)
+    quadratic = (st.yy / s2 - explained).sum()
     log_noise = st.n_rows * math.log(2 * math.pi * s2)
     if st.weights is not None:
         log_noise -= float(st.weights.log().sum())
     value = -0.5 * (quadratic + P * (log_noise + logdet + missing))
     return ClosedForm(posterior, float(value), iterations)
+
+
+def _factor(Lambda: Tensor, s2: float) -> Tensor:
+    L, info = torch.linalg.cholesky_ex(Lambda)
+    if bool((info != 0).any()) or not torch.isfinite(L).all():
+        raise NotPositiveDefiniteError(
+            f"I + A A'/s2 has no Cholesky factor at the noise variance {s2:.1e}: the noise is below the rounding of the "
+            "features. Use float64, or a larger noise."
+        )
+    return L
 
 
 def block_solver(factors: list[Tensor], shapes: Shapes) -> Callable[[Tensor], Tensor]:
@@ -237,7 +268,8 @@ class StreamedPosterior(Posterior):
     """
 
     system: Callable[[Tensor], Tensor] | None = None  #: v -> (I + A W A'/s2) v, [n, F]
-    tolerance: float = 1e-4
+    tolerance: float = 1e-5
+    max_iterations: int = 1000
 
     @classmethod
     def of(cls, posterior: Posterior, matvec: Callable[[Tensor], Tensor], s2: float) -> StreamedPosterior:
@@ -246,12 +278,36 @@ class StreamedPosterior(Posterior):
 
     def moments(self, stacks: Stacks) -> tuple[Tensor, Tensor]:
         """The mean, and a'(I + A W A'/s2)^{-1} a, both [P, n]."""
-        assert self.system is not None
         A = flatten(stacks).mT.double()  # [n, F]
-        shapes = [(mu.shape[1], mu.shape[2]) for mu in self.means]
-        u, _ = conjugate_gradients(
-            self.system, A, block_solver([C[0] for C in self.factors], shapes), None, self.tolerance
-        )
+        u = self._solve(A)
         mean = self.mean_vector() @ A.mT
         variance = (A * u).sum(-1).clamp_min(0.0)
         return mean.to(stacks[0].dtype), variance.expand_as(mean).to(stacks[0].dtype)
+
+    def _solve(self, A: Tensor) -> Tensor:
+        assert self.system is not None
+        shapes = [(mu.shape[1], mu.shape[2]) for mu in self.means]
+        solve = block_solver([C[0] for C in self.factors], shapes)
+        u, iterations = conjugate_gradients(self.system, A, solve, None, self.tolerance, self.max_iterations)
+        if iterations >= self.max_iterations:
+            warnings.warn(
+                f"conjugate gradients did not reach {self.tolerance:.0e} in {iterations} iterations: variances are too small.",
+                stacklevel=2,
+            )
+        return u
+
+    def explained(self, A: Tensor) -> Tensor:
+        """A'(I + A W A'/s2)^{-1} A for features A [F, n]: [1, n, n]."""
+        return (self._solve(A.mT) @ A)[None]
+
+    def components(self, stacks: Stacks) -> tuple[tuple[Tensor, Tensor], ...]:
+        """Not without the dense matrix."""
+        raise ValueError(
+            'components of a joint posterior need its dense matrix: fit with family="block", or fewer features.'
+        )
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Not without the dense matrix."""
+        raise ValueError(
+            'samples of a joint posterior need its dense matrix: fit with family="block", or fewer features.'
+        )

@@ -32,6 +32,9 @@ def collapsed_bound(
     With `gradient` the gradients of the *negative* bound are added to the parameters' `.grad`, ready for a minimiser: one
     more pass, in chunks, with q held at its optimum. `dense=False` forms no F x F matrix.
     """
+    if not isinstance(observation, GaussianObservation):
+        raise TypeError("the collapsed bound is for Gaussian noise: give observe(GaussianLikelihood()).")
+    y = y[None] if y.dim() == 1 else y
     with torch.no_grad():
         s2 = float(observation.noise().double())
         weights = None if noise is None else s2 / (s2 + noise.double())

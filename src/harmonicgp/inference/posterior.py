@@ -93,6 +93,17 @@ class Posterior:
         mean = torch.stack(means).sum(0)
         return mean, torch.stack(variances).sum(0).expand_as(mean)
 
+    def explained(self, A: Tensor) -> Tensor:
+        """A' Lambda^{-1} A for features A [F, n] in float64: the features' part of a covariance, [P or 1, n, n]."""
+        total, start = torch.zeros(1, A.shape[1], A.shape[1], dtype=A.dtype), 0
+        for mu, C in zip(self.means, self.factors, strict=True):
+            blocks, f = mu.shape[1:]
+            a = A[start : start + blocks * f].unflatten(0, (blocks, f))
+            R = torch.linalg.solve_triangular(C, a, upper=False)  # [P or 1, blocks, f, n]
+            total = total + (R.mT @ R).sum(1)
+            start += blocks * f
+        return total
+
     def components(self, stacks: Stacks) -> tuple[tuple[Tensor, Tensor], ...]:
         """The mean and the variance of every block's part of f, [P, blocks, n] each, a pair for each stack.
 

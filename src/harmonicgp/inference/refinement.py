@@ -18,6 +18,7 @@ from torch import Tensor
 from harmonicgp.features.base import Evaluation
 from harmonicgp.inference.closed_form import Statistics, closed_form
 from harmonicgp.inference.posterior import Family
+from harmonicgp.linalg import NotPositiveDefiniteError
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,14 @@ def refine(
     y: Tensor,
     s2: float,
     family: Family = "block",
-    refine_scale: bool = True,
-    floor: float = 1e-6,
+    noise_limits: tuple[float, float] = (1e-6, 1e6),
+    scale_limits: tuple[float, float] = (1e-3, 1e3),
     trials: int = 9,
 ) -> Refinement:
     """Search (s2, scale) from (s2, 1): noise, then output scale, then noise again, `trials` closed forms each.
 
-    Never worse on the held-out rows: where the search finds nothing better, the start is returned.
+    Never worse on the held-out rows: where the search finds nothing better, the start is returned. Limits that leave one
+    value keep that scalar.
     """
     count = 0
     seen: dict[tuple[float, float], float] = {}
@@ -65,22 +67,32 @@ def refine(
         key = (log_s2, log_scale)
         if key not in seen:
             count += 1
-            seen[key] = heldout_score(statistics, held, y, math.exp(log_s2), math.exp(log_scale), family)
+            try:
+                value = heldout_score(statistics, held, y, math.exp(log_s2), math.exp(log_scale), family)
+            except NotPositiveDefiniteError:
+                value = -math.inf
+            seen[key] = value if math.isfinite(value) else -math.inf
         return seen[key]
 
     start = (math.log(s2), 0.0)
-    before = score(*start)
-    low, high = math.log(max(floor, 0.003 * s2)), math.log(max(4 * s2, 2 * floor))
-    best = start
-    for which, bounds in ((0, (low, high)), (1, (math.log(0.1), math.log(10.0))), (0, (low, high))):
-        if which == 1 and not refine_scale:
-            continue
-        if which == 0 and best != start:
-            bounds = (max(low, best[0] - 1.0), min(high, best[0] + 1.0))
-
-        objective = _along(score, which, best)
-        minimize_scalar(objective, bounds=bounds, method="bounded", options={"maxiter": trials, "xatol": 0.05})
-        best = max(seen, key=lambda key: seen[key] if math.isfinite(seen[key]) else -math.inf)
+    before, best = score(*start), start
+    # Below this noise the rounding of A A' is no longer small against the identity.
+    largest = max(float(block.diagonal(dim1=-2, dim2=-1).max()) for block in statistics.blocks)
+    least = max(noise_limits[0], statistics.rounding * largest)
+    limits = (tuple(map(math.log, (least, noise_limits[1]))), tuple(map(math.log, scale_limits)))
+    reach = ((math.log(0.003), math.log(4.0)), (math.log(0.1), math.log(10.0)))  # noise, output scale
+    for which in (0, 1, 0):
+        near = (-1.0, 1.0) if which == 0 and best != start else reach[which]
+        for _ in range(3):  # further on where the best lies at the edge
+            low, high = max(best[which] + near[0], limits[which][0]), min(best[which] + near[1], limits[which][1])
+            if low >= high:
+                break
+            objective = _along(score, which, best)
+            minimize_scalar(objective, bounds=(low, high), method="bounded", options={"maxiter": trials, "xatol": 0.05})
+            best = max(seen, key=lambda key: seen[key])
+            if low + 0.3 < best[which] < high - 0.3:
+                break
+            near = (-1.5, 1.5)
     return Refinement(math.exp(best[0]), math.exp(best[1]), before, seen[best], count)
 
 

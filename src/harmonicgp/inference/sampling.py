@@ -29,12 +29,15 @@ class PriorPath:
     weights: Tensor  #: [R, samples]
 
     @classmethod
-    def draw(cls, kernel: object, n_samples: int, generator: torch.Generator, n_frequencies: int = 2048) -> PriorPath:
-        """Paths for RBF, Matern, rational quadratic, linear, arc-cosine and globe kernels, sums, products and scalings."""
+    def draw(
+        cls, kernel: object, dim: int, n_samples: int, generator: torch.Generator, n_frequencies: int = 2048
+    ) -> PriorPath:
+        """Paths on `dim` columns for RBF, Matern, rational quadratic, linear, arc-cosine and globe kernels, sums, products and
+        scalings of them.
+        """
         with torch.no_grad():
-            d = _dims(kernel)
             feature_map = random_features(kernel, generator, n_frequencies)
-            size = feature_map(torch.zeros(1, d, dtype=torch.float64)).shape[-1]
+            size = feature_map(torch.zeros(1, dim, dtype=torch.float64)).shape[-1]
         return cls(feature_map, torch.randn(size, n_samples, generator=generator, dtype=torch.float64))
 
     @torch.no_grad()
@@ -43,28 +46,16 @@ class PriorPath:
         return (self.feature_map(x.double()) @ self.weights).to(x.dtype)
 
 
-def _dims(kernel: object) -> int:
-    d = 1
-    if isinstance(kernel, torch.nn.Module):
-        for part in kernel.modules():
-            if isinstance(part, gpytorch.kernels.Kernel):
-                if part.active_dims is not None:
-                    d = max(d, int(part.active_dims.max()) + 1)
-                d = max(d, part.ard_num_dims or 1)
-    return (
-        max(d, 2)
-        if isinstance(kernel, torch.nn.Module) and any(isinstance(p, GlobeKernel) for p in kernel.modules())
-        else d
-    )
-
-
 def random_features(kernel: object, generator: torch.Generator, n: int) -> FeatureMap:
     """A map phi with phi(x) . phi(x') close to k(x, x'), n frequencies for every stationary part."""
     inner = _simple_features(kernel, generator, n) if isinstance(kernel, gpytorch.kernels.Kernel) else None
     if inner is None:
         raise _unknown(kernel)
     active = getattr(kernel, "active_dims", None)
-    if active is None or type(kernel) is gpytorch.kernels.ScaleKernel:  # a scaling takes its base's: the base selects
+    base = getattr(kernel, "base_kernel", None)
+    if type(kernel) is gpytorch.kernels.ScaleKernel and getattr(base, "active_dims", None) is not None:
+        active = None  # a scaling takes its base's for its own: the base selects, once
+    if active is None:
         return inner
     return lambda x: inner(x.index_select(-1, active))
 

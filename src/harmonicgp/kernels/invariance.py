@@ -148,6 +148,9 @@ def _spread_lengthscales(kernel: KernelLike) -> None:
             steps = torch.arange(part.ard_num_dims, dtype=torch.float64, device=part.raw_lengthscale.device)
             with torch.no_grad():
                 part.raw_lengthscale += 0.5 * torch.frac(0.618 * (steps + 1)).to(part.raw_lengthscale)
+        if isinstance(part, gpytorch.kernels.PeriodicKernel) and part.raw_period_length.requires_grad:
+            with torch.no_grad():
+                part.raw_period_length += 0.1
 
 
 def _check_group_law(action: Action, x: Tensor) -> None:
@@ -251,8 +254,8 @@ def _reason(given: KernelLike, kernel: KernelLike, action: Action, x: Tensor, la
     if lap.share > TOLERANCE:
         return (
             f"It does not repeat along coordinate {lap.axis} after a period of {lap.period:g}: use a PeriodicKernel "
-            f"with period_length={lap.period:g} for that coordinate, a GlobeKernel for longitude and latitude, "
-            "or a Negation."
+            f"with period_length={lap.period:g} for that coordinate (and raw_period_length.requires_grad_(False), so that "
+            "training keeps it), a GlobeKernel for longitude and latitude, or a Negation."
         )
     d = x.shape[-1]
     with torch.no_grad():

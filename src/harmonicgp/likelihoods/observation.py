@@ -11,9 +11,11 @@ from typing import Literal, TypeAlias
 
 import gpytorch
 import torch
+from gpytorch.likelihoods import MultitaskGaussianLikelihood
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
+from harmonicgp.likelihoods.poisson import PoissonLikelihood
 from harmonicgp.likelihoods.robustmax import RobustMaxLikelihood
 
 Bound: TypeAlias = Literal["elbo", "tight", "predictive"]
@@ -32,6 +34,30 @@ class Observation(torch.nn.Module):
         """Whether closed forms apply."""
         return False
 
+    def check_bound(self, bound: str) -> None:
+        """Raise a clear error unless the bound is one that the likelihood has."""
+        if bound not in BOUNDS:
+            raise ValueError(f"bound must be one of {', '.join(map(repr, BOUNDS))}; got {bound!r}.")
+        if bound != "elbo" and not self.is_gaussian:
+            raise ValueError(f'the {bound!r} bound is for Gaussian noise; use bound="elbo" with this likelihood.')
+
+    def check_targets(self, y: Tensor) -> None:
+        """Raise a clear error for targets [P, N] that the likelihood cannot have made."""
+        if self.n_latent(1) > 1:
+            K = self.n_latent(1)
+            if len(y) != 1 or bool((y != y.round()).any() | (y < 0).any() | (y >= K).any()):
+                raise ValueError(
+                    f"targets must be one row of class numbers 0 to {K - 1}, y [N]; got shape {tuple(y.shape)}."
+                )
+        elif isinstance(self.likelihood, gpytorch.likelihoods.BernoulliLikelihood):
+            values = set(y.unique().tolist()) if y.numel() else set()
+            if not (values <= {0.0, 1.0} or values <= {-1.0, 1.0}):
+                raise ValueError(
+                    f"targets of a Bernoulli likelihood are 0 and 1 (or -1 and 1); got {sorted(values)[:5]}."
+                )
+        elif isinstance(self.likelihood, PoissonLikelihood):
+            self.likelihood.check(y)
+
     def n_latent(self, n_targets: int) -> int:
         """How many latent functions the targets need."""
         likelihood = self.likelihood
@@ -44,15 +70,18 @@ class Observation(torch.nn.Module):
         if self.n_latent(1) > 1:
             covariance = DiagLinearOperator(variance.mT.reshape(-1))
             latent = gpytorch.distributions.MultitaskMultivariateNormal(mean.mT, covariance)
-            return self.likelihood.expected_log_prob(y[0], latent)
+            with torch.random.fork_rng(
+                devices=[]
+            ):  # the same draws each time: reruns agree, the global state is left alone
+                torch.manual_seed(0)
+                return self.likelihood.expected_log_prob(y[0], latent)
         latent = gpytorch.distributions.MultivariateNormal(mean, DiagLinearOperator(variance))
         return self.likelihood.expected_log_prob(y, latent).sum(0)
 
     def terms(self, y: Tensor, mean: Tensor, variance: Tensor, residual: Tensor, bound: Bound,
               noise: Tensor | None = None) -> Tensor:  # fmt: skip
         """The per-row terms of the bound, [n]; mean and variance [P, n] of the features' part, residual [n]."""
-        if bound != "elbo":
-            raise ValueError(f'the {bound!r} bound is for Gaussian noise; use bound="elbo" with this likelihood.')
+        self.check_bound(bound)
         return self.expected(y, mean, variance + residual)
 
     def sites(self, y: Tensor, mean: Tensor, variance: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -108,7 +137,16 @@ def observe(likelihood: gpytorch.likelihoods.Likelihood | Observation) -> Observ
     if isinstance(likelihood, Observation):
         return likelihood
     if isinstance(likelihood, gpytorch.likelihoods.GaussianLikelihood):
+        if likelihood.noise.numel() != 1:
+            raise TypeError(
+                "the Gaussian likelihood has a batch of noises; use one without batch_shape: outputs share it."
+            )
         return GaussianObservation(likelihood)
+    if isinstance(likelihood, gpytorch.likelihoods.FixedNoiseGaussianLikelihood | MultitaskGaussianLikelihood):
+        raise TypeError(
+            f"{type(likelihood).__name__}: use GaussianLikelihood. Known variances for each row are given to fit as noise=, "
+            "several outputs as y [P, N]."
+        )
     if isinstance(likelihood, gpytorch.likelihoods.Likelihood):
         return Observation(likelihood)
     raise TypeError(f"likelihood must be a GPyTorch likelihood; got {likelihood!r}.")

@@ -12,13 +12,18 @@ from torch import Tensor
 class PoissonLikelihood(gpytorch.likelihoods.likelihood._OneDimensionalLikelihood):
     """y ~ Poisson(exp(f)); the expectation under a Gaussian is in closed form."""
 
+    @staticmethod
+    def check(y: Tensor) -> None:
+        """Raise a clear error unless y are counts."""
+        if bool((y < 0).any() | (y != y.round()).any()):
+            raise ValueError("targets of a Poisson likelihood must be whole numbers 0, 1, 2, ...")
+
     def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> torch.distributions.Poisson:
         """p(y | f)."""
         return torch.distributions.Poisson(function_samples.exp())
 
     def expected_log_prob(self, observations: Tensor, function_dist: Any, *args: Any, **kwargs: Any) -> Tensor:
         """E[y f - exp(f)] - log y! = y m - exp(m + v/2) - log y!."""
-        if bool((observations < 0).any() | (observations != observations.round()).any()):
-            raise ValueError("targets of a Poisson likelihood must be whole numbers 0, 1, 2, ...")
+        self.check(observations)
         m, v = function_dist.mean, function_dist.variance
         return observations * m - torch.exp(m + 0.5 * v) - torch.lgamma(observations + 1.0)

@@ -1,5 +1,6 @@
 """The fit loop."""
 
-from harmonicgp.training.fit import Fit, Schedule, fit
+from harmonicgp.training.fit import Fit, fit
+from harmonicgp.training.schedule import Schedule
 
 __all__ = ["Fit", "Schedule", "fit"]

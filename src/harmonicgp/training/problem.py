@@ -1,0 +1,149 @@
+"""What is fitted: features, a likelihood and data, with the pieces of the bound that every loop needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import gpytorch
+import torch
+from torch import Tensor
+
+from harmonicgp._validation import check_points
+from harmonicgp.features.base import Evaluation, Features, Whitened
+from harmonicgp.inference.closed_form import chunks
+from harmonicgp.inference.natural_gradient import natural_gradient_step
+from harmonicgp.inference.posterior import Posterior
+from harmonicgp.inference.prediction import MeanFunction
+from harmonicgp.likelihoods.observation import Bound, Observation
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Rows X [N, d], y [P, N] with all that explains them."""
+
+    features: Features
+    observation: Observation
+    X: Tensor
+    y: Tensor
+    mean: MeanFunction | None
+    noise: Tensor | None  #: known noise variances, [N]
+    bound: Bound
+
+    @property
+    def N(self) -> int:
+        """The number of rows."""
+        return len(self.X)
+
+    def part(self, rows: Tensor) -> Problem:
+        """The same on some of the rows."""
+        noise = None if self.noise is None else self.noise[rows]
+        return replace(self, X=self.X[rows], y=self.y[:, rows], noise=noise)
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """All that Adam may change, each once."""
+        modules = [self.features, self.features.view, self.observation, self.mean]
+        parameters = (p for m in modules if isinstance(m, torch.nn.Module) for p in m.parameters() if p.requires_grad)
+        return list(dict.fromkeys(parameters))
+
+    def centred(self) -> Tensor:
+        """Targets less the mean function, [P, N]: what Gaussian closed forms work on."""
+        return self.y if self.mean is None else self.y - self._prior_mean()
+
+    def latent(self, m: Tensor) -> Tensor:
+        """The latent mean: that of the features, and the mean function."""
+        return m if self.mean is None else m + self._prior_mean()
+
+    def _prior_mean(self) -> Tensor:
+        assert self.mean is not None
+        value = self.mean(self.X)
+        if tuple(value.shape) not in ((self.N,), (len(self.y), self.N)):
+            raise ValueError(
+                f"the mean function must map [n, d] to [n], or to [P, n]; for {self.N} rows it gave {tuple(value.shape)}. "
+                "A torch.nn.Linear needs .squeeze(-1)."
+            )
+        return value
+
+    def terms(self, posterior: Posterior, evaluation: Evaluation) -> Tensor:
+        """The rows' terms of the bound at a posterior (anything with `moments`), [N]."""
+        m, v = posterior.moments(evaluation.stacks)
+        return self.observation.terms(self.y, self.latent(m), v, evaluation.residual, self.bound, self.noise)
+
+    @torch.no_grad()
+    def step(self, posterior: Posterior, evaluation: Evaluation, scale: float, rho: float) -> Posterior:
+        """A natural-gradient step of length rho on these rows, which stand for `scale` times as many.
+
+        Under Gaussian noise the step is safe for every rho. Other likelihoods are not quadratic: the step is shortened,
+        and at last not taken, until the bound on these rows does not fall.
+        """
+        stacks, residual = evaluation
+        m, v = posterior.moments(stacks)
+        g, lam = self.observation.sites(self.y, self.latent(m), v + residual, self.noise)
+        if self.observation.is_gaussian:
+            return natural_gradient_step(posterior, stacks, g, lam, scale, rho)
+        before = self._value(posterior, evaluation, scale)
+        for _ in range(6):
+            try:
+                candidate = natural_gradient_step(posterior, stacks, g, lam, scale, rho)
+            except RuntimeError:  # no Cholesky factor: the step was too long
+                candidate = None
+            if candidate is not None and self._value(candidate, evaluation, scale) >= before - 1e-6 * abs(before):
+                return candidate
+            rho = rho / 4
+        return posterior
+
+    def _value(self, posterior: Posterior, evaluation: Evaluation, scale: float) -> float:
+        return scale * float(self.terms(posterior, evaluation).double().sum()) - float(posterior.kl())
+
+    @torch.no_grad()
+    def total(self, posterior: Posterior, whitened: Whitened, chunk_size: int = 4096) -> float:
+        """The bound on all rows at a posterior."""
+        value = -float(posterior.kl())
+        for rows in chunks(self.N, chunk_size):
+            part = self.part(torch.arange(rows.start, rows.stop))
+            value += float(part.terms(posterior, whitened(part.X)).double().sum())
+        return value
+
+
+def check_data(X: Tensor, y: Tensor, noise: Tensor | None, observation: Observation) -> tuple[Tensor, Tensor | None]:
+    """Y as [P, N] in the dtype of X, after checks that name what is wrong."""
+    check_points(X, "X")
+    if X.dim() != 2:
+        raise ValueError(f"X must hold one point a row, [N, d]; got shape {tuple(X.shape)}.")
+    if not isinstance(y, Tensor):
+        raise TypeError(f"y must be a torch tensor; got {type(y).__name__}.")
+    y = y[None] if y.dim() == 1 else y
+    if y.dim() != 2 or y.shape[-1] != len(X):
+        raise ValueError(f"y must be [N] or [P, N] with N = {len(X)}, the rows of X; got shape {tuple(y.shape)}.")
+    y = y.to(X.dtype)
+    if not torch.isfinite(y).all():
+        row = int((~torch.isfinite(y)).any(0).nonzero()[0])
+        raise ValueError(f"y has NaN or infinite values, first in row {row}: drop or impute those rows.")
+    observation.check_targets(y)
+    if noise is not None:
+        if not observation.is_gaussian:
+            raise ValueError(
+                "noise, known variances for each row, is for Gaussian noise; this likelihood would ignore it."
+            )
+        noise = torch.as_tensor(noise, dtype=X.dtype)
+        if noise.shape != (len(X),) or not torch.isfinite(noise).all() or bool((noise < 0).any()):
+            raise ValueError(
+                f"noise must be {len(X)} finite variances, one a row and none negative; got shape {tuple(noise.shape)}."
+            )
+    return y, noise
+
+
+def check_model(features: Features, likelihood: gpytorch.likelihoods.Likelihood, X: Tensor) -> None:
+    """Raise a clear error where features, likelihood and data do not fit together."""
+    if not isinstance(features, Features):
+        raise TypeError(f"features must be one of harmonicgp.features; got {type(features).__name__}.")
+    Z = getattr(features, "Z", None)
+    if isinstance(Z, Tensor) and isinstance(X, Tensor) and Z.dtype != X.dtype:
+        raise TypeError(f"X is {X.dtype} and the inducing inputs are {Z.dtype}: bring both to one dtype.")
+    for part in (features.view, likelihood):
+        if isinstance(part, torch.nn.Module) and X.dtype == torch.float32:
+            for name, parameter in part.named_parameters():
+                if parameter.dtype == torch.float64:
+                    raise TypeError(
+                        f"X is float32 and {name} is float64: use .float() on the one, or .double() on the other."
+                    )
+    features.check(X)
