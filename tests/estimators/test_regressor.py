@@ -66,3 +66,58 @@ def test_bad_input():
         HarmonicGPRegressor(dtype="half").fit(X, y)
     with pytest.raises(ValueError, match="features"):
         HarmonicGPRegressor(n_inducing=5, max_steps=2).fit(X, y).predict(X[:, :2])
+
+
+def test_columns_with_units_are_left_alone():
+    """Degrees and hours mean something to the kernel: standardising them once made the globe a small patch."""
+    import gpytorch.kernels as gk
+
+    from harmonicgp.actions import Longitude, Translation
+    from harmonicgp.kernels import GlobeKernel
+
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(-180, 180, 600), rng.uniform(-90, 90, 600)])
+    y = np.cos(np.deg2rad(X[:, 0])) * np.cos(np.deg2rad(X[:, 1]))
+    kernel = gk.ScaleKernel(GlobeKernel(gk.MaternKernel(nu=1.5)))
+    for symmetry in (Longitude(6), None):
+        gp = HarmonicGPRegressor(kernel=kernel, symmetry=symmetry, n_inducing=40, max_steps=60).fit(X, y)
+        assert gp.score(X, y) > 0.98
+        west, east = gp.predict(np.array([[-180.0, 10.0], [180.0, 10.0]]))
+        assert west == pytest.approx(east, abs=1e-3)
+    daily = gk.PeriodicKernel()
+    daily.period_length = 24.0
+    daily.raw_period_length.requires_grad_(False)
+    hours = rng.uniform(0, 24, size=(400, 1))
+    gp = HarmonicGPRegressor(
+        kernel=gk.ScaleKernel(daily), symmetry=Translation(0, 24.0, 4), n_inducing=10, max_steps=60
+    )
+    assert gp.fit(hours, np.sin(2 * np.pi * hours[:, 0] / 24)).score(hours, np.sin(2 * np.pi * hours[:, 0] / 24)) > 0.99
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"symmetry": "negation"}, TypeError, "symmetry must be"),
+        ({"symmetry": Negation}, TypeError, "symmetry must be"),
+        ({"kernel": ["rbf"]}, ValueError, "kernel must be"),
+        ({"resolution": "bogus"}, ValueError, "resolution"),
+        ({"max_steps": -1}, ValueError, "max_steps"),
+        ({"symmetry": PrincipalNegation(7)}, ValueError, "7"),
+    ],
+)
+def test_bad_arguments(arguments, error, words):
+    X, y = table(60)
+    with pytest.raises(error, match=words):
+        HarmonicGPRegressor(**{"max_steps": 2, "n_inducing": 5, **arguments}).fit(X, y)
+
+
+@pytest.mark.parametrize("random_state", [None, 3, np.int64(3), np.random.RandomState(3)])
+def test_random_states(random_state):
+    X, y = table(60)
+    HarmonicGPRegressor(n_inducing=5, max_steps=2, random_state=random_state).fit(X, y)
+
+
+def test_values_too_large():
+    X, y = table(60)
+    with pytest.raises(ValueError, match="too large"):
+        HarmonicGPRegressor().fit(X, y * 1e200)

@@ -83,8 +83,9 @@ class HarmonicGPRegressor(RegressorMixin, BaseEstimator):
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 10**6))
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         raw = self._raw_columns(X.shape[1])
-        self._x_mean, self._x_scale = np.where(raw, 0.0, X.mean(0)), np.where(raw, 1.0, _scale(X))
-        self._y_mean, self._y_scale = float(y.mean()), float(_scale(y[:, None])[0])
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._x_mean, self._x_scale = np.where(raw, 0.0, X.mean(0)), np.where(raw, 1.0, _scale(X))
+            self._y_mean, self._y_scale = float(y.mean()), float(_scale(y[:, None])[0])
         if not np.isfinite([self._y_mean, self._y_scale, *self._x_mean, *self._x_scale]).all():
             raise ValueError("the values of X or y are too large to standardise: divide them by a constant first.")
         dtype = torch.float32 if self.dtype == "float32" else torch.float64
