@@ -35,6 +35,7 @@ test-all: lint
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.gram
+	$(BIN)/python -m benchmarks.gradient_batch
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict

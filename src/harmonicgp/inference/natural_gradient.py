@@ -1,4 +1,4 @@
-"""Natural-gradient steps, for any likelihood, that are safe on any data.
+"""Natural-gradient steps for any likelihood, in which coupled blocks do not diverge.
 
 With e_n = E_q log p(y_n | f_n), g_n = d e_n / d mean_n and lambda_n = -2 d e_n / d variance_n (clipped at zero),
 
@@ -14,8 +14,9 @@ that is, it solves
     [(1 - rho) Lambda_old + rho (I + N/B A lambda A')] mu = (1 - rho) Lambda_old mu_old + rho N/B A (g + lambda A'mu_old)
 
 over all blocks. The block diagonal of this matrix is the new Lambda, so conjugate gradients preconditioned with it take a
-few iterations. On full data the error shrinks by 1 / (1 + rho/(1-rho) * eigenvalue) in every direction: convergence
-for every 0 < rho <= 1, whatever the coupling. With one block it is the ordinary natural-gradient step.
+few iterations. On full data and under Gaussian noise, where the bound is quadratic, the error shrinks by
+1 / (1 + rho/(1-rho) * eigenvalue) in every direction: convergence for every 0 < rho <= 1, whatever the coupling. For other
+likelihoods the caller guards the step (`training.problem`). With one block it is the ordinary natural-gradient step.
 """
 
 from __future__ import annotations
