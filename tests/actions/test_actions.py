@@ -52,7 +52,7 @@ def test_orbit_equals_the_numpy_twin(motion, data):
     for s, image in zip(ref.elements(motion.action.group.orders), orbit, strict=True):
         gap = motion.action.wrap(image - torch.from_numpy(motion.move(x.numpy(), s).copy()))
         assert_close(gap, torch.zeros_like(gap), rtol=0, atol=1e-10)
-        assert_close(motion.action.apply(x, s), image, rtol=0, atol=0)
+        assert_close(motion.action.apply(x, s), image, rtol=0, atol=1e-12)  # a batched product may round differently
 
 
 @each_motion
