@@ -84,7 +84,7 @@ class Problem:
         for _ in range(6):
             try:
                 candidate = natural_gradient_step(posterior, stacks, g, lam, scale, rho)
-            except RuntimeError:  # no Cholesky factor: the step was too long
+            except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # no Cholesky factor: the step was too long
                 candidate = None
             if candidate is not None and self._value(candidate, evaluation, scale) >= before - 1e-6 * abs(before):
                 return candidate
