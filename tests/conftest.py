@@ -12,7 +12,7 @@ torch.set_num_threads(1)
 
 _common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "print_blob": True}
 settings.register_profile("ci", max_examples=25, derandomize=True, **_common)
-settings.register_profile("full", max_examples=300, **_common)
+settings.register_profile("full", max_examples=100, **_common)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
