@@ -40,11 +40,12 @@ class Group:
     Equal orders in equal sequence make equal groups; the sequence of the ways matters, because an action gives each
     way its own motion.
 
-    >>> group = Cyclic(2) ** 2 * Cyclic(3)
-    >>> group.order, group.ways
-    (12, 3)
-    >>> eval(repr(group)) == group
-    True
+    Examples:
+        >>> group = Cyclic(2) ** 2 * Cyclic(3)
+        >>> group.order, group.ways
+        (12, 3)
+        >>> eval(repr(group)) == group
+        True
     """
 
     orders: tuple[int, ...]
@@ -94,8 +95,9 @@ class Group:
     def reduce(self, element: Element) -> tuple[int, ...]:
         """An element (an int for one way, J ints for J) as J whole numbers within the orders.
 
-        >>> (Cyclic(4) * Cyclic(3)).reduce((5, -1))
-        (1, 2)
+        Examples:
+            >>> (Cyclic(4) * Cyclic(3)).reduce((5, -1))
+            (1, 2)
         """
         if hasattr(element, "tolist"):  # tensors and arrays
             element = element.tolist()
@@ -110,8 +112,9 @@ class Group:
     def index(self, element: Element) -> int:
         """The place of an element in `elements()`.
 
-        >>> (Cyclic(4) * Cyclic(3)).index((1, -1))
-        5
+        Examples:
+            >>> (Cyclic(4) * Cyclic(3)).index((1, -1))
+            5
         """
         place = 0
         for s_j, T_j in zip(self.reduce(element), self.orders, strict=True):
@@ -145,8 +148,9 @@ class Group:
 
         The representative t, first in its pair, has t_J <= T_J / 2 in the last way: what a real FFT computes.
 
-        >>> Cyclic(4).conjugate_pairs
-        ((0, 0), (1, 3), (2, 2))
+        Examples:
+            >>> Cyclic(4).conjugate_pairs
+            ((0, 0), (1, 3), (2, 2))
         """
         inverse, last, T = self.inverses().tolist(), self.elements()[:, -1].tolist(), self.orders[-1]
         key = {t: (last[t] > T // 2, t) for t in range(self.order)}
@@ -156,8 +160,9 @@ class Group:
     def folded_frequencies(self) -> tuple[tuple[int, ...], ...]:
         """The frequencies of the real resolution: 0 <= t_j <= T_j / 2 in every way.
 
-        >>> len((Cyclic(7) ** 2).folded_frequencies)
-        16
+        Examples:
+            >>> len((Cyclic(7) ** 2).folded_frequencies)
+            16
         """
         return tuple(itertools.product(*(range(T // 2 + 1) for T in self.orders)))
 
@@ -288,9 +293,10 @@ def _folding(T: int) -> Tensor:
 def Cyclic(order: int) -> Group:
     """The cyclic group of `order` elements.
 
-    >>> Cyclic(2) ** 3
-    Cyclic(2)**3
-    >>> Cyclic(7).n_blocks("real")
-    4
+    Examples:
+        >>> Cyclic(2) ** 3
+        Cyclic(2)**3
+        >>> Cyclic(7).n_blocks("real")
+        4
     """
     return Group((order,))

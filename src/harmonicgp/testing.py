@@ -26,9 +26,10 @@ def assert_cyclic(action: Action, x: Tensor, tolerance: float | None = None) -> 
     single steps; the group's law holds; distances are kept; every image of a point folds to the same place. Points fixed by
     the whole action cannot show an order: give generic points, best in float64.
 
-    >>> import torch
-    >>> from harmonicgp.actions import Rotation
-    >>> assert_cyclic(Rotation((0, 1), 5), torch.randn(4, 2))
+    Examples:
+        >>> import torch
+        >>> from harmonicgp.actions import Rotation
+        >>> assert_cyclic(Rotation((0, 1), 5), torch.randn(4, 2))
     """
     action.check(x)
     group, orbit = action.group, action.orbit(x)
@@ -102,9 +103,10 @@ def assert_cyclic(action: Action, x: Tensor, tolerance: float | None = None) -> 
 def assert_commuting(first: Action, second: Action, x: Tensor, tolerance: float | None = None) -> None:
     """The two actions may be applied in either order, on the points x [n, d]: all their generators commute.
 
-    >>> import torch
-    >>> from harmonicgp.actions import Negation, Rotation
-    >>> assert_commuting(Rotation((0, 1), 5), Negation([2]), torch.randn(4, 3))
+    Examples:
+        >>> import torch
+        >>> from harmonicgp.actions import Negation, Rotation
+        >>> assert_commuting(Rotation((0, 1), 5), Negation([2]), torch.randn(4, 3))
     """
     first.check(x)
     second.check(x)
@@ -125,10 +127,11 @@ def assert_invariant(kernel: KernelLike, action: Action, x: Tensor, tolerance: f
 
     `tolerance` is a share of sqrt(k(x, x) k(x', x')).
 
-    >>> import torch
-    >>> from gpytorch.kernels import RBFKernel
-    >>> from harmonicgp.actions import Rotation
-    >>> assert_invariant(RBFKernel(), Rotation((0, 1), 5), torch.randn(4, 2))
+    Examples:
+        >>> import torch
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.actions import Rotation
+        >>> assert_invariant(RBFKernel(), Rotation((0, 1), 5), torch.randn(4, 2))
     """
     from harmonicgp.kernels.invariance import largest_deviation
 
@@ -145,10 +148,11 @@ def assert_decomposition(kernel: KernelLike, action: Action, x: Tensor, toleranc
     is Hermitian and positive semi-definite; and the shift property k_t(x, s.x') = chi_t(s) k_t(x, x'). The sum alone
     would hold for any kernel; the rest fails for one that is not invariant.
 
-    >>> import torch
-    >>> from gpytorch.kernels import RBFKernel
-    >>> from harmonicgp.actions import Rotation
-    >>> assert_decomposition(RBFKernel(), Rotation((0, 1), 5), torch.randn(4, 2))
+    Examples:
+        >>> import torch
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.actions import Rotation
+        >>> assert_decomposition(RBFKernel(), Rotation((0, 1), 5), torch.randn(4, 2))
     """
     from harmonicgp.groups import RESOLUTIONS
     from harmonicgp.kernels.functions import kernel_matrix

@@ -46,10 +46,11 @@ class Action(ABC):
     def apply(self, x: Tensor, element: Element) -> Tensor:
         """The points s.x for one element s (an int for one way, J ints for J ways): [..., n, d] -> [..., n, d].
 
-        >>> import torch
-        >>> from harmonicgp.actions import Rotation
-        >>> Rotation((0, 1), 4).apply(torch.tensor([[1.0, 0.0]]), 1)
-        tensor([[0., 1.]])
+        Examples:
+            >>> import torch
+            >>> from harmonicgp.actions import Rotation
+            >>> Rotation((0, 1), 4).apply(torch.tensor([[1.0, 0.0]]), 1)
+            tensor([[0., 1.]])
         """
         self.check(x)
         s = torch.tensor(self.group.reduce(element), device=x.device)

@@ -18,8 +18,9 @@ def strided(d: int, ways: int) -> tuple[tuple[int, ...], ...]:
 
     With directions sorted by variance, every subset gets its share of the large ones.
 
-    >>> strided(5, 2)
-    ((0, 2, 4), (1, 3))
+    Examples:
+        >>> strided(5, 2)
+        ((0, 2, 4), (1, 3))
     """
     d, ways = whole_number(d, "the number of directions", 1), whole_number(ways, "the number of ways", 1)
     if ways > d:
@@ -33,12 +34,13 @@ class Negation(Action):
     `Negation()` negates every coordinate, `Negation([0, 2])` two of them together, `Negation([[0], [2, 3]])` is two
     ways. `Negation.strided(d, J)` divides d coordinates as the paper does.
 
-    >>> import torch
-    >>> Negation([[0], [1]]).orbit(torch.tensor([[1.0, 2.0]]))[:, 0]
-    tensor([[ 1.,  2.],
-            [ 1., -2.],
-            [-1.,  2.],
-            [-1., -2.]])
+    Examples:
+        >>> import torch
+        >>> Negation([[0], [1]]).orbit(torch.tensor([[1.0, 2.0]]))[:, 0]
+        tensor([[ 1.,  2.],
+                [ 1., -2.],
+                [-1.,  2.],
+                [-1., -2.]])
     """
 
     def __init__(self, subsets: Sequence[int] | Sequence[Sequence[int]] | None = None) -> None:
@@ -79,11 +81,12 @@ class PrincipalNegation(Action):
     The directions, sorted by variance, are divided as the paper does (`strided`). They come from `fit`, which returns
     a new, fitted action; the one given is unchanged. A kernel must be isotropic to be invariant under it.
 
-    >>> import torch
-    >>> x = torch.tensor([[0.0, 0.0], [1.0, 1.1], [2.0, 2.0], [3.0, 2.9]])
-    >>> action = PrincipalNegation(2).fit(x)
-    >>> action.orbit(x).shape
-    torch.Size([4, 4, 2])
+    Examples:
+        >>> import torch
+        >>> x = torch.tensor([[0.0, 0.0], [1.0, 1.1], [2.0, 2.0], [3.0, 2.9]])
+        >>> action = PrincipalNegation(2).fit(x)
+        >>> action.orbit(x).shape
+        torch.Size([4, 4, 2])
     """
 
     def __init__(self, ways: int = 1) -> None:

@@ -17,9 +17,10 @@ class Orthogonal(Action):
 
     Without `order` the smallest T up to 1024 is found.
 
-    >>> import torch
-    >>> Orthogonal(torch.tensor([[0.0, -1.0], [1.0, 0.0]])).group
-    Cyclic(4)
+    Examples:
+        >>> import torch
+        >>> Orthogonal(torch.tensor([[0.0, -1.0], [1.0, 0.0]])).group
+        Cyclic(4)
     """
 
     def __init__(self, matrix: Tensor, order: int | None = None) -> None:

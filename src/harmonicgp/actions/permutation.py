@@ -32,10 +32,11 @@ class Reordering(Action):
 class Permutation(Reordering):
     """Reorders the coordinates, (g.x)_i = x_{permutation[i]}; the order is that of the permutation.
 
-    >>> import torch
-    >>> action = Permutation([1, 2, 3, 0])
-    >>> action.group, action.apply(torch.tensor([[1.0, 2.0, 3.0, 4.0]]), 1)
-    (Cyclic(4), tensor([[2., 3., 4., 1.]]))
+    Examples:
+        >>> import torch
+        >>> action = Permutation([1, 2, 3, 0])
+        >>> action.group, action.apply(torch.tensor([[1.0, 2.0, 3.0, 4.0]]), 1)
+        (Cyclic(4), tensor([[2., 3., 4., 1.]]))
     """
 
     def __init__(self, permutation: Sequence[int]) -> None:
@@ -96,9 +97,10 @@ class ImageFlip(_ImageAction):
 
     Rows are flat images of shape (height, width), or (height, width, channels) with the channels last.
 
-    >>> import torch
-    >>> ImageFlip((2, 2)).apply(torch.tensor([[1.0, 2.0, 3.0, 4.0]]), (0, 1))
-    tensor([[2., 1., 4., 3.]])
+    Examples:
+        >>> import torch
+        >>> ImageFlip((2, 2)).apply(torch.tensor([[1.0, 2.0, 3.0, 4.0]]), (0, 1))
+        tensor([[2., 1., 4., 3.]])
     """
 
     def __init__(self, shape: Sequence[int], axes: Sequence[int] = (0, 1)) -> None:
@@ -135,8 +137,9 @@ class ImageShift(_ImageAction):
     `step` may be a pair, for the two axes. Rows are flat images of shape (height, width), or (height, width, channels) with
     the channels last.
 
-    >>> ImageShift((28, 28), 4).group
-    Cyclic(7)**2
+    Examples:
+        >>> ImageShift((28, 28), 4).group
+        Cyclic(7)**2
     """
 
     def __init__(self, shape: Sequence[int], step: int | Sequence[int]) -> None:

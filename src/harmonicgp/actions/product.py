@@ -14,9 +14,10 @@ class Product(Action):
 
     The factors are checked to commute, and no element but the neutral one may leave every point in its place.
 
-    >>> from harmonicgp.actions import Negation, Translation
-    >>> (Negation([0]) * Translation(axis=1, period=24.0, order=3)).group
-    Cyclic(2) * Cyclic(3)
+    Examples:
+        >>> from harmonicgp.actions import Negation, Translation
+        >>> (Negation([0]) * Translation(axis=1, period=24.0, order=3)).group
+        Cyclic(2) * Cyclic(3)
     """
 
     def __init__(self, *factors: Action) -> None:

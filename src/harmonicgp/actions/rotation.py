@@ -15,9 +15,10 @@ from harmonicgp.groups import Cyclic
 class Rotation(Action):
     """Rotates the plane of two coordinates by a T-th of a full turn, from the first towards the second.
 
-    >>> import torch
-    >>> Rotation((0, 2), 4).apply(torch.tensor([[1.0, 5.0, 2.0]]), 1)
-    tensor([[-2.,  5.,  1.]])
+    Examples:
+        >>> import torch
+        >>> Rotation((0, 2), 4).apply(torch.tensor([[1.0, 5.0, 2.0]]), 1)
+        tensor([[-2.,  5.,  1.]])
     """
 
     def __init__(self, plane: tuple[int, int], order: int) -> None:

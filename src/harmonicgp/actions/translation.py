@@ -17,9 +17,10 @@ class Translation(Action):
 
     Moved and folded coordinates lie in [start, start + period); the neutral element leaves them as they are.
 
-    >>> import torch
-    >>> Translation(axis=0, period=24.0, order=12).apply(torch.tensor([[23.0]]), 1)
-    tensor([[1.]])
+    Examples:
+        >>> import torch
+        >>> Translation(axis=0, period=24.0, order=12).apply(torch.tensor([[23.0]]), 1)
+        tensor([[1.]])
     """
 
     def __init__(self, axis: int, period: float, order: int, start: float = 0.0) -> None:
@@ -96,9 +97,10 @@ class Longitude(Translation):
 
     Longitudes may come in any convention; moved ones lie in [-180, 180). Made for a `GlobeKernel`.
 
-    >>> import torch
-    >>> Longitude(4).apply(torch.tensor([[170.0, 45.0]]), 1)
-    tensor([[-100.,   45.]])
+    Examples:
+        >>> import torch
+        >>> Longitude(4).apply(torch.tensor([[170.0, 45.0]]), 1)
+        tensor([[-100.,   45.]])
     """
 
     def __init__(self, order: int, axis: int = 0) -> None:

@@ -14,12 +14,13 @@ from harmonicgp.inference.closed_form import chunks
 def trace_error(features: Features, X: Tensor, chunk_size: int = 4096) -> float:
     """trace(K - sum_t Q_t) over the rows X [n, d]; zero when the features hold all of the kernel there.
 
-    >>> import torch
-    >>> from gpytorch.kernels import RBFKernel
-    >>> from harmonicgp.features import SparseFeatures
-    >>> X = torch.randn(20, 2)
-    >>> trace_error(SparseFeatures(RBFKernel(), X), X) < 1e-3
-    True
+    Examples:
+        >>> import torch
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.features import SparseFeatures
+        >>> X = torch.randn(20, 2)
+        >>> trace_error(SparseFeatures(RBFKernel(), X), X) < 1e-3
+        True
     """
     check_points(X, "X")
     whitened = features.whiten()

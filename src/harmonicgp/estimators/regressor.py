@@ -39,12 +39,13 @@ class HarmonicGPRegressor(RegressorMixin, BaseEstimator):
 
     After `fit`: `elbo_`, the bound per row of standardised y, by the bound that was asked for; `history_`, `n_steps_`, `kernel_`.
 
-    >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(300, 2))
-    >>> gp = HarmonicGPRegressor(n_inducing=20, max_steps=50).fit(X, np.sin(X[:, 0]))
-    >>> mean, std = gp.predict(X[:3], return_std=True)
-    >>> mean.shape, std.shape
-    ((3,), (3,))
+    Examples:
+        >>> import numpy as np
+        >>> X = np.random.default_rng(0).normal(size=(300, 2))
+        >>> gp = HarmonicGPRegressor(n_inducing=20, max_steps=50).fit(X, np.sin(X[:, 0]))
+        >>> mean, std = gp.predict(X[:3], return_std=True)
+        >>> mean.shape, std.shape
+        ((3,), (3,))
     """
 
     def __init__(

@@ -33,12 +33,13 @@ class HarmonicFeatures(Features):
     and the imaginary parts, one block. `frequencies` keeps only those blocks (places in `group.frequencies(resolution)`);
     what they leave out stays in the residual, so that bounds stay bounds.
 
-    >>> import torch
-    >>> from gpytorch.kernels import RBFKernel
-    >>> from harmonicgp.actions import Rotation
-    >>> features = HarmonicFeatures(RBFKernel(), Rotation((0, 1), 4), torch.randn(5, 2))
-    >>> [tuple(stack.shape) for stack in features(torch.randn(7, 2)).stacks]
-    [(2, 5, 7), (1, 10, 7)]
+    Examples:
+        >>> import torch
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.actions import Rotation
+        >>> features = HarmonicFeatures(RBFKernel(), Rotation((0, 1), 4), torch.randn(5, 2))
+        >>> [tuple(stack.shape) for stack in features(torch.randn(7, 2)).stacks]
+        [(2, 5, 7), (1, 10, 7)]
     """
 
     def __init__(

@@ -22,12 +22,13 @@ from harmonicgp.linalg import safe_cholesky
 class SparseFeatures(Features):
     """One block, a(x) = L^{-1} k(Z, x) with L L' = k(Z, Z).
 
-    >>> import torch
-    >>> from gpytorch.kernels import RBFKernel
-    >>> features = SparseFeatures(RBFKernel(), torch.randn(5, 2))
-    >>> stacks, residual = features(torch.randn(7, 2))
-    >>> stacks[0].shape, residual.shape
-    (torch.Size([1, 5, 7]), torch.Size([7]))
+    Examples:
+        >>> import torch
+        >>> from gpytorch.kernels import RBFKernel
+        >>> features = SparseFeatures(RBFKernel(), torch.randn(5, 2))
+        >>> stacks, residual = features(torch.randn(7, 2))
+        >>> stacks[0].shape, residual.shape
+        (torch.Size([1, 5, 7]), torch.Size([7]))
     """
 
     def __init__(self, kernel: gpytorch.kernels.Kernel | KernelView, Z: Tensor, learn_inducing: bool = True) -> None:

@@ -46,9 +46,10 @@ class ArcCosineKernel(gpytorch.kernels.Kernel):
     `order` 0, 1 or 2 is the network's activation: a step, a ramp (ReLU), a squared ramp. An inner-product kernel, so
     invariant under every orthogonal matrix that keeps its lengthscales.
 
-    >>> import torch
-    >>> ArcCosineKernel(order=1)(torch.randn(4, 3)).to_dense().shape
-    torch.Size([4, 4])
+    Examples:
+        >>> import torch
+        >>> ArcCosineKernel(order=1)(torch.randn(4, 3)).to_dense().shape
+        torch.Size([4, 4])
     """
 
     has_lengthscale = True

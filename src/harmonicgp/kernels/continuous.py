@@ -61,9 +61,10 @@ def scaled_bessel(n: Tensor, z: Tensor) -> Tensor:
 
     Never overflows, and differentiable in z.
 
-    >>> import torch
-    >>> scaled_bessel(torch.tensor([0, 1]), torch.tensor([1e8, 1e8], dtype=torch.float64)).sqrt().round(decimals=6)
-    tensor([0.0063, 0.0063], dtype=torch.float64)
+    Examples:
+        >>> import torch
+        >>> scaled_bessel(torch.tensor([0, 1]), torch.tensor([1e8, 1e8], dtype=torch.float64)).sqrt().round(decimals=6)
+        tensor([0.0063, 0.0063], dtype=torch.float64)
     """
     if not z.is_floating_point():
         raise TypeError(f"z must be floating point; got {z.dtype}.")
@@ -80,11 +81,12 @@ def circle_spectrum(kernel: KernelLike, period: float, n_frequencies: int, point
     The kernel takes inputs [n, 1] and repeats after `period` (GPyTorch's PeriodicKernel, say). The rule uses
     `points` nodes, by default 16 a frequency and at least 1024; for smooth kernels it is exact to rounding.
 
-    >>> from gpytorch.kernels import PeriodicKernel
-    >>> kernel = PeriodicKernel()
-    >>> kernel.period_length = 24.0
-    >>> circle_spectrum(kernel, 24.0, 4).shape
-    torch.Size([4])
+    Examples:
+        >>> from gpytorch.kernels import PeriodicKernel
+        >>> kernel = PeriodicKernel()
+        >>> kernel.period_length = 24.0
+        >>> circle_spectrum(kernel, 24.0, 4).shape
+        torch.Size([4])
     """
     n_frequencies = whole_number(n_frequencies, "n_frequencies", 1)
     check_kernel(kernel)
@@ -116,11 +118,12 @@ def longitude_spectrum(
 
     Differentiable in latitudes and hyper-parameters.
 
-    >>> import torch
-    >>> from gpytorch.kernels import RBFKernel
-    >>> latitudes = torch.tensor([0.0, 45.0, 90.0])
-    >>> longitude_spectrum(GlobeKernel(RBFKernel()), latitudes, latitudes, 5).shape
-    torch.Size([5, 3, 3])
+    Examples:
+        >>> import torch
+        >>> from gpytorch.kernels import RBFKernel
+        >>> latitudes = torch.tensor([0.0, 45.0, 90.0])
+        >>> longitude_spectrum(GlobeKernel(RBFKernel()), latitudes, latitudes, 5).shape
+        torch.Size([5, 3, 3])
     """
     n_frequencies = whole_number(n_frequencies, "n_frequencies", 1)
     if not isinstance(kernel, GlobeKernel):

@@ -16,9 +16,10 @@ from harmonicgp.kernels.functions import kernel_diagonal, kernel_matrix
 def unit_vectors(x: Tensor) -> Tensor:
     """(longitude, latitude) in degrees as points of the unit sphere, [..., 2] -> [..., 3].
 
-    >>> import torch
-    >>> unit_vectors(torch.tensor([[90.0, 0.0]])).round(decimals=6).abs()
-    tensor([[0., 1., 0.]])
+    Examples:
+        >>> import torch
+        >>> unit_vectors(torch.tensor([[90.0, 0.0]])).round(decimals=6).abs()
+        tensor([[0., 1., 0.]])
     """
     longitude, latitude = (x * (math.pi / 180)).unbind(-1)
     return torch.stack((latitude.cos() * longitude.cos(), latitude.cos() * longitude.sin(), latitude.sin()), -1)
@@ -30,12 +31,13 @@ class GlobeKernel(gpytorch.kernels.Kernel):
     Inputs: longitude and latitude in degrees. For inputs with further columns give this kernel
     `active_dims=[0, 1]` and multiply it by a kernel of the rest.
 
-    >>> import torch
-    >>> from gpytorch.kernels import MaternKernel
-    >>> kernel = GlobeKernel(MaternKernel(nu=1.5))
-    >>> north = torch.tensor([[0.0, 90.0], [123.0, 90.0]])  # one place, two names
-    >>> bool((kernel(north).to_dense() - 1).abs().max() < 1e-5)
-    True
+    Examples:
+        >>> import torch
+        >>> from gpytorch.kernels import MaternKernel
+        >>> kernel = GlobeKernel(MaternKernel(nu=1.5))
+        >>> north = torch.tensor([[0.0, 90.0], [123.0, 90.0]])  # one place, two names
+        >>> bool((kernel(north).to_dense() - 1).abs().max() < 1e-5)
+        True
     """
 
     def __init__(self, base_kernel: gpytorch.kernels.Kernel, **kwargs: Any) -> None:

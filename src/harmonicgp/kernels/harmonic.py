@@ -77,12 +77,13 @@ class HarmonicKernel:
     also moves lengthscales that are still to be learned apart, since a kernel that is invariant only at its first values
     would stop being so in training.
 
-    >>> import torch
-    >>> from gpytorch.kernels import RBFKernel
-    >>> from harmonicgp.actions import Rotation
-    >>> kernel, x = HarmonicKernel(RBFKernel(), Rotation((0, 1), 5), dim=2), torch.randn(7, 2)
-    >>> kernel.n_blocks, kernel.gram(x, x).shape, kernel.gram(x, x).dtype
-    (3, torch.Size([3, 7, 7]), torch.complex64)
+    Examples:
+        >>> import torch
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.actions import Rotation
+        >>> kernel, x = HarmonicKernel(RBFKernel(), Rotation((0, 1), 5), dim=2), torch.randn(7, 2)
+        >>> kernel.n_blocks, kernel.gram(x, x).shape, kernel.gram(x, x).dtype
+        (3, torch.Size([3, 7, 7]), torch.complex64)
     """
 
     kernel: KernelLike
@@ -160,13 +161,14 @@ def harmonic_gram(
     x1 and x2 are [n, d], or [blocks, n, d] for inducing inputs of their own for each block. The result is real in the
     real resolution, and for groups of order 2 in every way; else complex. `check=False` skips the invariance check.
 
-    >>> import torch
-    >>> from gpytorch.kernels import MaternKernel
-    >>> from harmonicgp.actions import Negation
-    >>> kernel, x = MaternKernel(nu=1.5), torch.randn(5, 3)
-    >>> K = harmonic_gram(kernel, Negation.strided(3, 2), x, x)
-    >>> bool((K.sum(0) - kernel(x).to_dense()).abs().max() < 1e-5)
-    True
+    Examples:
+        >>> import torch
+        >>> from gpytorch.kernels import MaternKernel
+        >>> from harmonicgp.actions import Negation
+        >>> kernel, x = MaternKernel(nu=1.5), torch.randn(5, 3)
+        >>> K = harmonic_gram(kernel, Negation.strided(3, 2), x, x)
+        >>> bool((K.sum(0) - kernel(x).to_dense()).abs().max() < 1e-5)
+        True
     """
     return _prepared(kernel, action, (x1, x2), resolution, check).gram(x1, x2)
 
@@ -176,11 +178,12 @@ def harmonic_diagonal(
 ) -> Tensor:
     """The diagonals k_t(x, x) of the harmonic kernels, real: [blocks, n].
 
-    >>> import torch
-    >>> from gpytorch.kernels import RBFKernel
-    >>> from harmonicgp.actions import Negation
-    >>> harmonic_diagonal(RBFKernel(), Negation(), torch.zeros(1, 2))[:, 0].tolist()  # nothing odd at the origin
-    [1.0, 0.0]
+    Examples:
+        >>> import torch
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.actions import Negation
+        >>> harmonic_diagonal(RBFKernel(), Negation(), torch.zeros(1, 2))[:, 0].tolist()  # nothing odd at the origin
+        [1.0, 0.0]
     """
     return _prepared(kernel, action, (x,), resolution, check).diagonal(x)
 

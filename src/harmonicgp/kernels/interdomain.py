@@ -21,11 +21,12 @@ def harmonic_parts(function: Callable[[Tensor], Tensor], action: Action, x: Tens
 
     Any function on the inputs splits so, and the parts add up to it. `function` maps [..., n, d] to [..., n].
 
-    >>> import torch
-    >>> from harmonicgp.actions import Negation
-    >>> x = torch.tensor([[2.0]])
-    >>> harmonic_parts(lambda x: (x**2 + x).sum(-1), Negation(), x)[:, 0]
-    tensor([4., 2.])
+    Examples:
+        >>> import torch
+        >>> from harmonicgp.actions import Negation
+        >>> x = torch.tensor([[2.0]])
+        >>> harmonic_parts(lambda x: (x**2 + x).sum(-1), Negation(), x)[:, 0]
+        tensor([4., 2.])
     """
     values = function(action.orbit(x))
     if values.shape != (action.group.order, *x.shape[:-1]):
@@ -39,11 +40,12 @@ def harmonic_parts(function: Callable[[Tensor], Tensor], action: Action, x: Tens
 def interdomain_cross_covariance(kernel: KernelLike, action: Action, x: Tensor, z: Tensor) -> Tensor:
     """k(x, w_t) = E[f(x) conj(u_t)] for every frequency t, [|G|, n, m].
 
-    >>> import torch
-    >>> from gpytorch.kernels import RBFKernel
-    >>> from harmonicgp.actions import Rotation
-    >>> interdomain_cross_covariance(RBFKernel(), Rotation((0, 1), 3), torch.randn(5, 2), torch.randn(2, 2)).shape
-    torch.Size([3, 5, 2])
+    Examples:
+        >>> import torch
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.actions import Rotation
+        >>> interdomain_cross_covariance(RBFKernel(), Rotation((0, 1), 3), torch.randn(5, 2), torch.randn(2, 2)).shape
+        torch.Size([3, 5, 2])
     """
     if x.dim() != 2 or z.dim() != 2:
         raise ValueError(f"x and z must be points [n, d] and [m, d]; got shapes {tuple(x.shape)} and {tuple(z.shape)}.")
@@ -55,13 +57,14 @@ def interdomain_cross_covariance(kernel: KernelLike, action: Action, x: Tensor, 
 def interdomain_covariance(kernel: KernelLike, action: Action, z1: Tensor, z2: Tensor) -> Tensor:
     """k(w_t, w'_t') = E[u_t conj(u'_t')] for every two frequencies, [|G|, |G|, m1, m2]: zero unless t = t'.
 
-    >>> import torch
-    >>> from gpytorch.kernels import RBFKernel
-    >>> from harmonicgp.actions import Rotation
-    >>> z = torch.randn(2, 2)
-    >>> K = interdomain_covariance(RBFKernel(), Rotation((0, 1), 3), z, z)
-    >>> bool(K[0, 1].abs().max() < 1e-6)
-    True
+    Examples:
+        >>> import torch
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.actions import Rotation
+        >>> z = torch.randn(2, 2)
+        >>> K = interdomain_covariance(RBFKernel(), Rotation((0, 1), 3), z, z)
+        >>> bool(K[0, 1].abs().max() < 1e-6)
+        True
     """
     if z1.dim() != 2 or z2.dim() != 2:
         raise ValueError(f"z1 and z2 must be points [m, d]; got shapes {tuple(z1.shape)} and {tuple(z2.shape)}.")

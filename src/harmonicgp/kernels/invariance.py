@@ -81,9 +81,10 @@ def check_invariant(
     invariant only while its lengthscales, still to be learned, keep their first, equal values. The scale of trial points
     comes from lengthscales and from `like`: a plain function without either is tried at scale 1 only.
 
-    >>> from gpytorch.kernels import RBFKernel
-    >>> from harmonicgp.actions import Rotation
-    >>> check_invariant(RBFKernel(), Rotation((0, 1), 4))
+    Examples:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.actions import Rotation
+        >>> check_invariant(RBFKernel(), Rotation((0, 1), 4))
     """
     d = _guess_dim(kernel, action) if dim is None else whole_number(dim, "dim", 1)
     action.check_dim(d, "the input")
