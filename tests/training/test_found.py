@@ -78,7 +78,9 @@ def test_counts_of_any_size_converge(level, dtype):
     )
     mean, _ = result.predictor().marginals(X.to(dtype))
     correlation = float(torch.corrcoef(torch.stack((mean[0].double(), f)))[0, 1])
-    assert correlation > 0.75
+    assert (
+        correlation > 0.75
+    )  # at level 300, from a prior mean of zero, 150 guarded steps reach 0.79; a mean= does better
     assert np.isfinite(result.bound)
 
 
