@@ -9,7 +9,6 @@ import sys
 
 import pytest
 
-
 # The data are not ours to ship: whoever has them sets the variable, and `make test-all` then checks the figures.
 NO_DATA = "the data file is not in the repository: set HARMONICGP_DATA to a folder that holds it"
 
