@@ -2,7 +2,7 @@
 PYTHON ?= python3
 SIZE ?= medium
 OUTPUT ?= out
-EXTRAS ?= dev,plot
+EXTRAS ?= dev,plot,tables
 
 BIN := .venv/bin
 READY := .venv/.ready

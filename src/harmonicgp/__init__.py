@@ -9,9 +9,11 @@ from harmonicgp._version import __version__
 from harmonicgp.groups import Cyclic, Group
 
 if TYPE_CHECKING:
-    from harmonicgp.estimators import HarmonicGPRegressor
+    from harmonicgp.estimators import HarmonicGPClassifier, HarmonicGPRegressor, load_model
 
-__all__ = ["Cyclic", "Group", "HarmonicGPRegressor", "__version__"]
+__all__ = ["Cyclic", "Group", "HarmonicGPClassifier", "HarmonicGPRegressor", "__version__", "load_model"]
+
+_ESTIMATORS = ("HarmonicGPClassifier", "HarmonicGPRegressor", "load_model")
 
 _SUBMODULES = (
     "actions",
@@ -29,10 +31,8 @@ _SUBMODULES = (
 
 def __getattr__(name: str) -> Any:
     """Submodules and estimators on first use: importing the library stays quick."""
-    if name == "HarmonicGPRegressor":
-        from harmonicgp.estimators import HarmonicGPRegressor
-
-        return HarmonicGPRegressor
+    if name in _ESTIMATORS:
+        return getattr(importlib.import_module("harmonicgp.estimators"), name)
     if name in _SUBMODULES:
         return importlib.import_module(f"harmonicgp.{name}")
     raise AttributeError(f"module 'harmonicgp' has no attribute {name!r}")

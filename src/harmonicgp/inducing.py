@@ -22,6 +22,7 @@ def place(
     action: Action | None = None,
     kernel: KernelLike | None = None,
     seed: int = 0,
+    counts: Tensor | None = None,
 ) -> Tensor:
     """M inducing inputs for the rows X [N, d]: [m, d], fewer where the data have fewer distinct points.
 
@@ -30,24 +31,25 @@ def place(
     - "grid": a lattice over the range of each coordinate, for few dimensions.
 
     With an `action`, for inducing inputs that the blocks share, points are folded into a fundamental domain first and
-    duplicates dropped: two points of one orbit would make every block singular.
+    duplicates dropped: two points of one orbit would make every block singular. `counts` [N] weigh the rows in k-means.
     """
     check_points(X, "X")
     m = whole_number(m, "the number of inducing points", 1)
     generator = torch.Generator().manual_seed(seed)
-    rows = X.detach()
+    rows, weights = X.detach(), counts
     if len(rows) > MAX_ROWS:
-        rows = rows[torch.randperm(len(rows), generator=generator)[:MAX_ROWS]]
+        chosen = torch.randperm(len(rows), generator=generator)[:MAX_ROWS]
+        rows, weights = rows[chosen], None if weights is None else weights[chosen]
     if action is not None:
         rows = action.fold(rows)
     if method == "grid":
         Z = _grid(rows, m)
     else:
-        rows = distinct(rows)
+        everything, rows = rows, distinct(rows)
         if len(rows) <= m:
             return rows
         if method == "kmeans":
-            Z = _kmeans(rows, m, seed)
+            Z = _kmeans(rows, m, seed) if weights is None else _kmeans(everything, m, seed, weights)
         elif method == "rows":
             Z = rows[torch.randperm(len(rows), generator=generator)[:m]]
         elif method == "greedy":
@@ -74,11 +76,12 @@ def distinct(X: Tensor) -> Tensor:
     return X[first.sort().values]
 
 
-def _kmeans(rows: Tensor, m: int, seed: int) -> Tensor:
+def _kmeans(rows: Tensor, m: int, seed: int, counts: Tensor | None = None) -> Tensor:
     from sklearn.cluster import MiniBatchKMeans
 
     model = MiniBatchKMeans(m, n_init=1, random_state=seed, batch_size=max(4096, 2 * m), max_iter=20, init="random")
-    return torch.from_numpy(model.fit(rows.double().cpu().numpy()).cluster_centers_).to(rows)
+    weights = None if counts is None else counts.double().cpu().numpy()
+    return torch.from_numpy(model.fit(rows.double().cpu().numpy(), sample_weight=weights).cluster_centers_).to(rows)
 
 
 @torch.no_grad()

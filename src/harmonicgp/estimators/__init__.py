@@ -1,5 +1,8 @@
-"""Estimators in the manner of scikit-learn."""
+"""Estimators with scikit-learn's interface."""
 
+from harmonicgp.estimators.classifier import HarmonicGPClassifier
 from harmonicgp.estimators.regressor import HarmonicGPRegressor
+from harmonicgp.estimators.saving import load_model
+from harmonicgp.estimators.search import SymmetryChoice
 
-__all__ = ["HarmonicGPRegressor"]
+__all__ = ["HarmonicGPClassifier", "HarmonicGPRegressor", "SymmetryChoice", "load_model"]

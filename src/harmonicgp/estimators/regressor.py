@@ -2,47 +2,72 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import gpytorch
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
 
-from harmonicgp.actions import Action, Negation, PrincipalNegation
-from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
-from harmonicgp.groups import Resolution, check_resolution
-from harmonicgp.inducing import median_distance, place
-from harmonicgp.inference.posterior import Family
-from harmonicgp.kernels.globe import GlobeKernel
+from harmonicgp._validation import whole_number
+from harmonicgp.actions import Action
+from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed, is_table, merged
+from harmonicgp.estimators.candidates import make_gaussian, make_student_t
+from harmonicgp.estimators.inputs import Array
+from harmonicgp.estimators.predictive import Conformal, Noise, Predictive
+from harmonicgp.estimators.saving import SavedModel
+from harmonicgp.estimators.targets import Target, Transform
+from harmonicgp.groups import Resolution
 from harmonicgp.likelihoods.observation import Bound
-from harmonicgp.training import Schedule, fit
+from harmonicgp.training import Callback, Fit
 
-_KERNELS = {
-    "rbf": lambda d: gpytorch.kernels.RBFKernel(ard_num_dims=d),
-    "matern12": lambda d: gpytorch.kernels.MaternKernel(nu=0.5, ard_num_dims=d),
-    "matern32": lambda d: gpytorch.kernels.MaternKernel(nu=1.5, ard_num_dims=d),
-    "matern52": lambda d: gpytorch.kernels.MaternKernel(nu=2.5, ard_num_dims=d),
-}
+#: Rows at which `return_cov` and `sample_y` with covariance are refused.
+MAX_COVARIANCE = 10_000
 
 
-class HarmonicGPRegressor(RegressorMixin, BaseEstimator):
-    """Gaussian process regression with inducing points in symmetric blocks.
+class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
+    """Gaussian process regression: `fit`, then `predict` y with error bars, in its own units.
 
-    Inputs and targets are standardised inside, but for columns that a globe or a periodic kernel or a translation reads in
-    degrees or hours; predictions are of y in its own units. `symmetry` is None for one block of inducing points, or an action
-    on the standardised columns; `PrincipalNegation(J)` turns the columns to their principal axes first, which suits correlated
-    columns (lengthscales then belong to those axes). A kernel of your own starts from its own lengthscales.
+    The defaults need no tuning: columns are standardised, skewed ones warped if that helps, and the symmetry whose bound on the
+    data is highest at equal cost is chosen (`symmetry_` tells it, `print(gp.symmetry_)` shows the table). Up to 2,000 rows the
+    model is an exact Gaussian process.
 
-    After `fit`: `elbo_`, the bound per row of standardised y, by the bound that was asked for; `history_`, `n_steps_`, `kernel_`.
+    Args:
+        kernel: "matern32" (default), "rbf", "matern12", "matern52", or a GPyTorch kernel, which sees standardised columns.
+        symmetry: "auto"; None for one block of inducing points; or an action of `harmonicgp.actions` on the columns.
+        n_inducing: inducing points in each block; "auto" by the size of the data.
+        share_inducing: whether blocks share their inducing points.
+        resolution: "complex" or "real", see `docs/kernels.md`.
+        posterior: "auto", "block" (independent blocks) or "joint".
+        bound: "tight" or "elbo".
+        warp: "auto", None, or "quantile": make skewed columns normal first.
+        columns: what columns mean: {"lon": "longitude", "lat": "latitude", "hour": ("periodic", 24)}, by name or number; or
+            ("image", (height, width)) for rows that are images.
+        missing: "refuse" missing inputs of a table, or "impute" them.
+        likelihood: "gaussian" noise, or "student_t" for outliers.
+        target_transform: None, "log" or "quantile".
+        calibration: None, or "conformal": error bars that cover as they say on rows that were held out.
+        max_steps: training steps, at most.
+        batch_size: rows of a step.
+        learning_rate: Adam's, for inducing points and hyper-parameters.
+        time_budget: seconds for the whole fit; it is then cut short where needed, and no longer repeatable bit for bit.
+        validation_fraction: share of rows (at most 4,000) that training leaves out, to watch and to set the noise; the final
+            posterior sees them, unless calibration needs them apart.
+        early_stopping: cool down as soon as the bound on those rows no longer rises.
+        checkpoint_dir: a folder; a fit that was killed goes on from there when it is started again.
+        callbacks: functions of a dict for every step; one that returns True stops the training.
+        dtype: "float32", "float64", or "auto": float64 up to 2,000 rows.
+        random_state: a seed.
+        progress: a bar, on a terminal.
 
     Examples:
         >>> import numpy as np
         >>> X = np.random.default_rng(0).normal(size=(300, 2))
-        >>> gp = HarmonicGPRegressor(n_inducing=20, max_steps=50).fit(X, np.sin(X[:, 0]))
+        >>> gp = HarmonicGPRegressor(max_steps=50).fit(X, np.sin(X[:, 0]))
         >>> mean, std = gp.predict(X[:3], return_std=True)
         >>> mean.shape, std.shape
         ((3,), (3,))
@@ -51,18 +76,29 @@ class HarmonicGPRegressor(RegressorMixin, BaseEstimator):
     def __init__(
         self,
         kernel: str | gpytorch.kernels.Kernel = "matern32",
-        symmetry: Action | None = None,
-        n_inducing: int = 512,
+        symmetry: str | Action | None = "auto",
+        n_inducing: int | str = "auto",
         share_inducing: bool = True,
         resolution: Resolution = "complex",
-        posterior: Family = "block",
+        posterior: str = "auto",
         bound: Bound = "tight",
+        warp: str | None = "auto",
+        columns: Any = None,
+        missing: str = "refuse",
+        likelihood: str = "gaussian",
+        target_transform: Transform | None = None,
+        calibration: str | None = None,
         max_steps: int = 400,
         batch_size: int = 1024,
-        learning_rate: float = 0.02,
-        refine: bool = True,
-        dtype: str = "float32",
+        learning_rate: float = 0.05,
+        time_budget: float | None = None,
+        validation_fraction: float = 0.1,
+        early_stopping: bool = True,
+        checkpoint_dir: str | Path | None = None,
+        callbacks: Sequence[Callback] | None = None,
+        dtype: str = "auto",
         random_state: int | np.random.RandomState | None = 0,
+        progress: bool = True,
     ) -> None:
         self.kernel = kernel
         self.symmetry = symmetry
@@ -71,118 +107,318 @@ class HarmonicGPRegressor(RegressorMixin, BaseEstimator):
         self.resolution = resolution
         self.posterior = posterior
         self.bound = bound
+        self.warp = warp
+        self.columns = columns
+        self.missing = missing
+        self.likelihood = likelihood
+        self.target_transform = target_transform
+        self.calibration = calibration
         self.max_steps = max_steps
         self.batch_size = batch_size
         self.learning_rate = learning_rate
-        self.refine = refine
+        self.time_budget = time_budget
+        self.validation_fraction = validation_fraction
+        self.early_stopping = early_stopping
+        self.checkpoint_dir = checkpoint_dir
+        self.callbacks = callbacks
         self.dtype = dtype
         self.random_state = random_state
+        self.progress = progress
 
-    def fit(self, X: Any, y: Any) -> HarmonicGPRegressor:
-        """Fit to rows X [N, d] and targets y [N]."""
+    def __sklearn_tags__(self) -> Any:
+        """Several targets at once are fine."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, noise_std: Any = None) -> HarmonicGPRegressor:
+        """Fit to rows X [N, d] and targets y [N] or [N, P].
+
+        A `sample_weight` of two is two equal rows. `noise_std` [N] are known errors of y, in its units; noise beyond them is
+        learned.
+        """
+        self._start = time.perf_counter()
         self._check_arguments()
-        self._seed = int(check_random_state(self.random_state).randint(2**31 - 10**6))
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        raw = self._raw_columns(X.shape[1])
-        with np.errstate(over="ignore", invalid="ignore"):
-            self._x_mean, self._x_scale = np.where(raw, 0.0, X.mean(0)), np.where(raw, 1.0, _scale(X))
-            self._y_mean, self._y_scale = float(y.mean()), float(_scale(y[:, None])[0])
-        if not np.isfinite([self._y_mean, self._y_scale, *self._x_mean, *self._x_scale]).all():
-            raise ValueError("the values of X or y are too large to standardise: divide them by a constant first.")
-        dtype = torch.float32 if self.dtype == "float32" else torch.float64
-        standard = (X - self._x_mean) / self._x_scale
-        self._axes, action = None, self.symmetry
-        if isinstance(action, PrincipalNegation):  # turn the columns instead of the action: lengthscales can stay apart
-            directions = action.fit(torch.from_numpy(standard)).directions
-            assert directions is not None
-            self._axes, action = directions.numpy(), Negation.strided(X.shape[1], action.ways)
-        rows, target = self._tensor(X, dtype), torch.from_numpy((y - self._y_mean) / self._y_scale).to(dtype)
-        features = self._features(rows, action)
-        likelihood = gpytorch.likelihoods.GaussianLikelihood(
-            noise_constraint=gpytorch.constraints.GreaterThan(1e-6)
-        ).to(dtype)
-        likelihood.noise = 0.1
-        schedule = Schedule(
-            max_steps=self.max_steps,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            refine=self.refine,
-            seed=self._seed,
-        )
-        result = fit(features, likelihood, rows, target, family=self.posterior, bound=self.bound, schedule=schedule)
-        self.kernel_, self.likelihood_ = getattr(features.view, "kernel", None), likelihood
-        self.elbo_, self.history_, self.n_steps_ = result.bound, result.history, len(result.history)
-        self._predictor = result.predictor()
+        self._check_options(noise_std)
+        self._seed = fresh_seed(self.random_state)
+        rows, targets, weight, noise = self._rows(X, y, sample_weight, noise_std, reset=True)
+        self._describe(rows)
+        distinct = merged(rows, targets, noise, weight)
+        self._target = Target.fit(distinct.y, distinct.counts, self.target_transform, self.target_names_)
+        target = self._target.forward(distinct.y)
+        known = None if distinct.noise is None else (distinct.noise / self._target.scale[0]) ** 2
+        self._calibration: tuple[Conformal, ...] = ()
+        conformal = self.calibration == "conformal"
+        result = self._fit_rows(distinct, target, known, self._likelihood, conformal)
+        self._validate(result, distinct.y, known, conformal)
         return self
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The mean of y at X [n, d], and with `return_std` its standard deviation, noise included."""
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, noise_std: Any = None) -> HarmonicGPRegressor:
+        """New rows for the posterior; scaling, symmetry, kernel and noise stay. The first call is `fit`.
+
+        For one block or a joint posterior the result is just what all rows together would give at these parameters; with
+        independent blocks (`posterior="block"`) the earlier rows' coupling between blocks is forgotten.
+        """
+        if not hasattr(self, "_predictor"):
+            return self.fit(X, y, sample_weight, noise_std)
+        self._check_options(noise_std)
+        rows, targets, weight, noise = self._rows(X, y, sample_weight, noise_std, reset=False)
+        distinct = merged(rows, targets, noise, weight)
+        known = None if distinct.noise is None else (distinct.noise / self._target.scale[0]) ** 2
+        target = self._target.forward(distinct.y)
+        if not np.isfinite(target).all():
+            raise ValueError(f"y has values that the target_transform {self.target_transform!r} cannot take.")
+        self._absorb(distinct.X, target, known, distinct.counts)
+        return self
+
+    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, noise_std: Any = None) -> Any:
+        """The mean of y at X: [n], or [n, P]; with its standard deviation, or its covariance [n, n] ([P, n, n]), noise included.
+
+        `noise_std` [n] are known errors of the new measurements, added to the learned noise.
+        """
+        if return_cov:
+            if return_std:
+                raise ValueError("ask for return_std or for return_cov, not for both.")
+            return self._covariance(X)
+        means, stds = [], []
+        known = None if noise_std is None else self._known(noise_std)
+        for _, predictive in self._predictives(X, known):
+            means.append(predictive.mean())
+            if return_std:
+                stds.append(predictive.std())
+        mean = self._shape(np.concatenate(means))
+        return (mean, self._shape(np.concatenate(stds))) if return_std else mean
+
+    def predict_f(self, X: Any, return_std: bool = False) -> Any:
+        """The latent function, without noise, in the units of y (its median there, under a target_transform)."""
+        means, stds = [], []
+        for _, p in self._predictives(X):
+            means.append(self._target.inverse(p.mean_f).T)
+            if return_std:
+                root = np.sqrt(p.variance_f)
+                if self._target.transform is None:
+                    stds.append((root * self._target.scale[:, None]).T)
+                else:
+                    high, low = (self._target.inverse(p.mean_f + sign * root) for sign in (1, -1))
+                    stds.append(0.5 * (high - low).T)
+        mean = self._shape(np.concatenate(means))
+        return (mean, self._shape(np.concatenate(stds))) if return_std else mean
+
+    def predict_quantiles(self, X: Any, levels: Sequence[float] = (0.025, 0.5, 0.975)) -> Array:
+        """Quantiles of y, [n, levels] or [n, levels, P]."""
+        p = np.atleast_1d(np.asarray(levels, dtype=np.float64))
+        if p.ndim != 1 or not ((p > 0) & (p < 1)).all():
+            raise ValueError(f"levels must be numbers between 0 and 1, such as (0.025, 0.975); got {levels!r}.")
+        parts = [predictive.quantiles(p) for _, predictive in self._predictives(X)]
+        return self._shape(np.concatenate(parts))
+
+    def log_density(self, X: Any, y: Any) -> Array:
+        """Log p(y | X, data) of each row in the units of y, [n] or [n, P]; by the model itself, without calibration."""
+        targets = self._targets(y)
+        return self._shape(
+            np.concatenate([p.log_density(targets[part]) for part, p in self._predictives(X, y=targets)])
+        )
+
+    def pit(self, X: Any, y: Any) -> Array:
+        """P(Y <= y | X, data) of each row, [n] or [n, P]: evenly spread if the error bars are right."""
+        targets = self._targets(y)
+        return self._shape(np.concatenate([p.cdf(targets[part]) for part, p in self._predictives(X, y=targets)]))
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, noise: bool = True) -> Array:
+        """Draws of y at X, jointly over its rows: [n, samples] or [n, P, samples]; of f with `noise=False`.
+
+        Functions are drawn first (`docs/inference.md`), so that any number of rows is fine.
+        """
         check_is_fitted(self, "_predictor")
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        mean, variance = self._predictor.marginals(self._tensor(X, next(self.likelihood_.parameters()).dtype))
-        m = mean[0].double().numpy() * self._y_scale + self._y_mean
-        if not return_std:
-            return m
-        total = variance[0].double() + float(self.likelihood_.noise.detach())
-        return m, total.sqrt().numpy() * self._y_scale
+        n_samples = whole_number(n_samples, "n_samples", 1)
+        seed = fresh_seed(random_state)
+        paths = self._predictor.paths(n_samples, seed=seed)
+        generator = np.random.default_rng(seed)
+        parts = []
+        for _, rows in self._batches(X):
+            f = paths(self._inputs_of(rows)).double().numpy()  # [samples, P, n]
+            if noise:
+                f = self._predictive(np.zeros(f.shape[1:]), np.zeros(f.shape[1:])).sample_noise(f, generator)
+            y = np.moveaxis(self._target.inverse(np.moveaxis(f, 1, 0)), 0, 1)
+            parts.append(np.moveaxis(y, (0, 1, 2), (2, 1, 0)))  # [n, P, samples]
+        draws = np.concatenate(parts)
+        return draws[:, 0] if self._one else draws
 
-    def _check_arguments(self) -> None:
-        if self.symmetry is not None and not isinstance(self.symmetry, Action):
-            raise TypeError(
-                f"symmetry must be None or an action of harmonicgp.actions, such as Negation([0]); got {self.symmetry!r}."
-            )
-        if not (
-            isinstance(self.kernel, gpytorch.kernels.Kernel)
-            or (isinstance(self.kernel, str) and self.kernel in _KERNELS)
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _check_options(self, noise_std: Any) -> None:
+        for name, allowed in (
+            ("likelihood", ("gaussian", "student_t")),
+            ("target_transform", (None, "log", "quantile")),
+            ("calibration", (None, "conformal")),
+            ("bound", ("tight", "elbo")),
         ):
-            raise ValueError(f"kernel must be one of {sorted(_KERNELS)} or a GPyTorch kernel; got {self.kernel!r}.")
-        if self.dtype not in ("float32", "float64"):
-            raise ValueError(f'dtype must be "float32" or "float64"; got {self.dtype!r}.')
-        check_resolution(self.resolution)
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {getattr(self, name)!r}.")
+        if self.likelihood == "student_t" and self.target_transform == "log":
+            raise ValueError(
+                'under target_transform="log" with Student-t noise y has no mean: use likelihood="gaussian", or '
+                'target_transform="quantile".'
+            )
+        if noise_std is not None and (self.likelihood != "gaussian" or self.target_transform is not None):
+            raise ValueError('noise_std needs likelihood="gaussian" and no target_transform: errors are in units of y.')
 
-    def _raw_columns(self, d: int) -> np.ndarray[Any, Any]:
-        """Columns whose units mean something to the kernel or the action (degrees, hours): left as they are."""
-        raw = np.zeros(d, dtype=bool)
-        for axis in self.symmetry.periods if self.symmetry is not None else ():
-            raw[axis] = True
-        for part in self.kernel.modules() if isinstance(self.kernel, gpytorch.kernels.Kernel) else ():
-            if isinstance(part, GlobeKernel | gpytorch.kernels.PeriodicKernel):
-                raw[slice(None) if part.active_dims is None else part.active_dims.numpy()] = True
-        return raw
+    def _bound_name(self) -> Bound | None:
+        return self.bound if self.likelihood == "gaussian" else None
 
-    def _tensor(self, X: np.ndarray[Any, Any], dtype: torch.dtype) -> Tensor:
-        rows = (X - self._x_mean) / self._x_scale
-        return torch.from_numpy(rows if self._axes is None else rows @ self._axes).to(dtype)
+    def _exact_noise(self) -> bool:
+        return self.likelihood == "gaussian"
 
-    def _features(self, rows: Tensor, action: Action | None) -> Features:
-        kernel = self._make_kernel(rows)
-        if action is None:
-            return SparseFeatures(kernel, place(rows, self.n_inducing, seed=self._seed))
-        if self.share_inducing:
-            Z = place(rows, self.n_inducing, action=action, seed=self._seed)
+    def _likelihood(self, dtype: torch.dtype) -> gpytorch.likelihoods.Likelihood:
+        return make_student_t(0.1, dtype) if self.likelihood == "student_t" else make_gaussian(0.1, dtype)
+
+    def _rows(
+        self, X: Any, y: Any, sample_weight: Any, noise_std: Any, reset: bool
+    ) -> tuple[Array, Array, Array | None, Array | None]:
+        """Encoded rows [N, d], targets [N, P], weights and known errors [N]."""
+        if y is None:
+            raise ValueError("HarmonicGPRegressor requires y to be passed, but the target y is None.")
+        names = target_names(y)
+        checks = {"multi_output": True, "y_numeric": True}
+        if is_table(X):
+            rows = self._encode(X, reset)
+            targets = validate_data(self, X="no_validation", y=plain_array(y), **checks)
+            check_consistent_length(rows, targets)
         else:
-            blocks = action.group.n_blocks(self.resolution)
-            sets = [place(rows, self.n_inducing, action=action, seed=self._seed + t) for t in range(blocks)]
-            m = min(len(Z) for Z in sets)
-            Z = torch.stack([Z[:m] for Z in sets])
-        return HarmonicFeatures(kernel, action, Z, self.resolution)
+            if reset:
+                self._table = None
+            rows, targets = validate_data(self, X, plain_array(y), dtype=np.float64, reset=reset, **checks)
+            if not reset:
+                rows = self._encode(X)
+        targets = np.asarray(targets, dtype=np.float64)
+        if reset:
+            self._one = targets.ndim == 1
+            count = 1 if targets.ndim == 1 else targets.shape[1]
+            made_up = ["y"] if count == 1 else [f"y{i}" for i in range(count)]
+            self.target_names_ = names if len(names) == count else made_up
+        elif (1 if targets.ndim == 1 else targets.shape[1]) != len(self.target_names_):
+            raise ValueError(f"y must have {len(self.target_names_)} targets, as in fit; got shape {targets.shape}.")
+        if noise_std is not None and len(self.target_names_) > 1:
+            raise ValueError("noise_std is for one target; fit the targets one by one.")
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
+        return (
+            rows,
+            targets.reshape(len(targets), -1),
+            weight,
+            None if noise_std is None else _errors(noise_std, len(rows)),
+        )
 
-    def _make_kernel(self, rows: Tensor) -> gpytorch.kernels.Kernel:
-        if isinstance(self.kernel, gpytorch.kernels.Kernel):
-            import copy
+    def _targets(self, y: Any) -> Array:
+        check_is_fitted(self, "_predictor")
+        targets = np.asarray(plain_array(y), dtype=np.float64)
+        targets = targets.reshape(len(targets), -1)
+        if targets.shape[1] != len(self.target_names_):
+            raise ValueError(f"y must have {len(self.target_names_)} targets, as in fit; got shape {targets.shape}.")
+        return targets
 
-            return copy.deepcopy(self.kernel).to(rows.dtype)
-        d = rows.shape[-1]
-        # Lengthscales of their own for the columns, unless the action would mix them.
-        ard = d if self.symmetry is None or isinstance(self.symmetry, Negation | PrincipalNegation) else None
-        base = _KERNELS[self.kernel](ard)
-        base.lengthscale = median_distance(rows, seed=self._seed, ard=ard is not None)
-        kernel = gpytorch.kernels.ScaleKernel(base).to(rows.dtype)
-        kernel.outputscale = 1.0
-        return kernel
+    def _known(self, noise_std: Any) -> Array:
+        check_is_fitted(self, "_predictor")
+        self._check_options(noise_std)
+        errors = np.asarray(plain_array(noise_std), dtype=np.float64)
+        return (_errors(errors, len(errors))[None] / self._target.scale[:, None]) ** 2
+
+    def _predictives(
+        self, X: Any, known: Array | None = None, y: Array | None = None
+    ) -> Iterator[tuple[slice, Predictive]]:
+        """The distribution of y for the rows of X, piece by piece; `known` and `y` must have as many rows."""
+        for part, rows in self._batches(X):
+            for given, name in ((known, "noise_std"), (None if y is None else y.T, "y")):
+                if given is not None and given.shape[1] < part.stop:
+                    raise ValueError(f"{name} has {given.shape[1]} rows, fewer than X.")
+            mean, variance = self._moments(rows)
+            yield part, self._predictive(mean, variance, None if known is None else known[:, part])
+
+    def _predictive(self, mean: Array, variance: Array, known: Array | None = None) -> Predictive:
+        return Predictive(mean, variance, self._noise(), self._target, known, self._calibration)
+
+    def _noise(self) -> Noise:
+        likelihood = self.likelihood_
+        df = (
+            float(likelihood.deg_free.detach())
+            if isinstance(likelihood, gpytorch.likelihoods.StudentTLikelihood)
+            else None
+        )
+        return Noise(float(likelihood.noise.detach()), df)
+
+    def _covariance(self, X: Any) -> tuple[Array, Array]:
+        check_is_fitted(self, "_predictor")
+        if self._target.transform is not None:
+            raise ValueError("return_cov is for targets without a target_transform: draw with sample_y instead.")
+        rows = self._encode(X)
+        if len(rows) > MAX_COVARIANCE:
+            raise ValueError(
+                f"the covariance of {len(rows)} rows is too large: ask for {MAX_COVARIANCE} at most, or use sample_y."
+            )
+        mean, cov = self._predictor.covariance(self._inputs_of(rows))
+        K = cov.double().numpy() + self._noise().variance * np.eye(len(rows))
+        K = K * self._target.scale[:, None, None] ** 2
+        return self._shape(self._target.inverse(mean.double().numpy()).T), K[0] if self._one else K
+
+    def _validate(self, result: Fit, y: Array, known: Array | None, conformal: bool) -> None:
+        """Scores of the held-out rows, and the calibration that they give."""
+        self.validation_: dict[str, float] | None = None
+        held = result.validation
+        if held is None:
+            if conformal:
+                raise ValueError(
+                    'calibration="conformal" needs at least 200 rows, a tenth of them held out: it cannot be had here.'
+                )
+            return
+        rows = held.rows.numpy()
+        mean, variance = held.mean.double().numpy(), held.variance.double().numpy()
+        noise = None if known is None else np.broadcast_to(known[rows], mean.shape)
+        predictive = Predictive(mean, variance, self._noise(), self._target, noise)
+        pit = predictive.cdf(y[rows])
+        self.validation_ = {
+            "rows": float(len(rows)),
+            "rmse": float(np.sqrt(np.mean((predictive.mean() - y[rows]) ** 2))),
+            "nll": float(-predictive.log_density(y[rows]).mean()),
+            "coverage": float((np.abs(pit - 0.5) < 0.475).mean()),
+        }
+        if conformal:
+            self._calibration = tuple(Conformal(np.sort(column)) for column in pit.T)
+
+    def _component_scale(self) -> Array:
+        return np.ones(1) if self._target.transform is not None else self._target.scale
+
+    def _flat(self) -> bool:
+        return self._one
+
+    def _shape(self, values: Array) -> Array:
+        """[..., P] as the user gave y: without the last axis for one target."""
+        return values[..., 0] if self._one else values
 
 
-def _scale(X: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Standard deviations, one where a column is constant."""
-    scale = X.std(0)
-    return np.where(scale > 1e-12 * np.maximum(np.abs(X).max(0), 1e-300), scale, 1.0)
+def plain_array(y: Any) -> Any:
+    """Frames and series of any library as arrays."""
+    to_numpy = getattr(y, "to_numpy", None)
+    if to_numpy is not None and not isinstance(y, np.ndarray):
+        return to_numpy()
+    if type(y).__module__.startswith("pyarrow"):
+        if hasattr(y, "column_names"):
+            return np.column_stack([column.to_numpy() for column in y.columns])
+        return y.to_numpy()
+    return y
+
+
+def target_names(y: Any) -> list[str]:
+    """The names of targets, where they have any."""
+    columns = getattr(y, "column_names", None) or getattr(y, "columns", None)
+    if columns is not None and not callable(columns):
+        return [str(name) for name in columns]
+    name = getattr(y, "name", None)
+    return [name] if isinstance(name, str) and name else []
+
+
+def _errors(noise_std: Any, n: int) -> Array:
+    errors = np.asarray(plain_array(noise_std), dtype=np.float64).reshape(-1)
+    if len(errors) != n or not np.isfinite(errors).all() or bool((errors < 0).any()):
+        raise ValueError(f"noise_std must be {n} finite numbers, one a row and none negative; got {len(errors)}.")
+    return errors

@@ -7,7 +7,7 @@ The mean is joint in both families: independence restricts the covariance only. 
     -1/2 y'(Q + s2 I)^{-1} y - N/2 log(2 pi s2) - 1/2 logdet Lambda - sum r/(2 s2)
 
 with the sum of the blocks' log-determinants for the block family, which is never larger than the joint bound. Known noise
-variances v_n enter as weights w_n = s2/(s2 + v_n).
+variances v_n enter as weights w_n = s2/(s2 + v_n); a row that stands for c_n equal ones enters c_n times.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ class Statistics:
     residual: Tensor  #: r(x_n), [N]
     weights: Tensor | None = None  #: w_n = s2/(s2 + v_n), None for all one
     rounding: float = 0.0  #: relative error of S: zero where products were taken in float64
+    counts: Tensor | None = None  #: c_n, how many equal rows each stands for; None for all one
 
     @property
-    def n_rows(self) -> int:
-        """N."""
-        return len(self.residual)
+    def n_rows(self) -> float:
+        """N, repeats counted."""
+        return len(self.residual) if self.counts is None else float(self.counts.sum())
 
     def __add__(self, other: Statistics) -> Statistics:
         """The statistics of both sets of rows."""
@@ -66,6 +67,7 @@ class Statistics:
             torch.cat((self.residual, other.residual)),
             weights,
             max(self.rounding, other.rounding),
+            None if self.counts is None or other.counts is None else torch.cat((self.counts, other.counts)),
         )
 
 
@@ -89,8 +91,9 @@ def gather_statistics(
     chunk_size: int = 4096,
     progress: Callable[[int], object] | None = None,
     dense: bool | None = None,
+    counts: Tensor | None = None,
 ) -> Statistics:
-    """One pass over the data X [N, d], y [P, N], in chunks.
+    """One pass over the data X [N, d], y [P, N], in chunks; `counts` [N] says how many equal rows each stands for.
 
     Products are taken in float64, so that I + A A'/s2 is positive definite however small the noise; beyond `MAX_EXACT` of
     them in the data's dtype, with sums in float64.
@@ -105,7 +108,7 @@ def gather_statistics(
     for rows in chunks(len(X), chunk_size):
         stacks, r = whitened(X[rows])
         stacks = tuple(a.to(wide) for a in stacks)
-        w = None if weights is None else weights[rows].to(wide)
+        w = _product(weights, counts, rows, wide)
         weighted = stacks if w is None else tuple(a * w for a in stacks)
         A, AW = flatten(stacks), flatten(weighted)
         if S is not None:
@@ -123,7 +126,17 @@ def gather_statistics(
         block_sums = list(diagonal_blocks(S, shapes))
     kept = None if weights is None else weights.double()
     rounding = 0.0 if wide == torch.float64 else 10 * float(torch.finfo(wide).eps)
-    return Statistics(tuple(shapes), S, tuple(block_sums), b, yy, torch.cat(residuals).double(), kept, rounding)
+    r = torch.cat(residuals).double()
+    repeats = None if counts is None else counts.double()
+    return Statistics(tuple(shapes), S, tuple(block_sums), b, yy, r, kept, rounding, repeats)
+
+
+def _product(weights: Tensor | None, counts: Tensor | None, rows: slice, dtype: torch.dtype) -> Tensor | None:
+    """w_n c_n for some rows, None for all one."""
+    if weights is None or counts is None:
+        given = counts if weights is None else weights
+        return None if given is None else given[rows].to(dtype)
+    return (weights[rows].double() * counts[rows].double()).to(dtype)
 
 
 @dataclass(frozen=True)
@@ -194,14 +207,15 @@ def closed_form(
     P = len(st.b)
     w = 1.0 if st.weights is None else st.weights
     ratio = scale * st.residual * w / s2
-    missing = (torch.log1p(ratio) if bound == "tight" else ratio).sum()
+    missing = torch.log1p(ratio) if bound == "tight" else ratio
+    missing = (missing if st.counts is None else missing * st.counts).sum()
     explained = (rhs * mu).sum(-1)
     if st.S is None and matvec is not None:  # 2 b'mu - mu'H mu: below its value at the solution for every mu
         explained = 2 * explained - (mu * (mu + (scale / s2) * matvec(mu))).sum(-1)
     quadratic = (st.yy / s2 - explained).sum()
     log_noise = st.n_rows * math.log(2 * math.pi * s2)
     if st.weights is not None:
-        log_noise -= float(st.weights.log().sum())
+        log_noise -= float((st.weights.log() if st.counts is None else st.weights.log() * st.counts).sum())
     value = -0.5 * (quadratic + P * (log_noise + logdet + missing))
     return ClosedForm(posterior, float(value), iterations)
 
@@ -230,7 +244,12 @@ def block_solver(factors: list[Tensor], shapes: Shapes) -> Callable[[Tensor], Te
 
 
 def streaming_matvec(
-    whitened: Whitened, X: Tensor, weights: Tensor | None = None, chunk_size: int = 4096, cache_bytes: float = 2e9
+    whitened: Whitened,
+    X: Tensor,
+    weights: Tensor | None = None,
+    chunk_size: int = 4096,
+    cache_bytes: float = 1e9,
+    counts: Tensor | None = None,
 ) -> Callable[[Tensor], Tensor]:
     """V -> A W A' v by passes over the data; features are kept while they fit in `cache_bytes`, else made anew."""
     kept: dict[int, Stacks] = {}
@@ -250,8 +269,9 @@ def streaming_matvec(
                     kept[rows.start], room = stacks, room - size
             A = flatten(stacks)
             projected = v.to(A.dtype) @ A
-            if weights is not None:
-                projected = projected * weights[rows].to(A.dtype)
+            w = _product(weights, counts, rows, A.dtype)
+            if w is not None:
+                projected = projected * w
             total += (projected @ A.mT).to(v.dtype)
         return total
 

@@ -128,15 +128,20 @@ class Posterior:
             start += blocks * f
         return tuple(parts)
 
-    def kl(self) -> Tensor:
-        """KL(q || p), summed over outputs and blocks."""
+    def kl(self, prior: Posterior | None = None) -> Tensor:
+        """KL(q || p), summed over outputs and blocks; p is N(0, I), or another posterior of the same shapes."""
         total = torch.zeros((), dtype=torch.float64)
-        for mu, C in zip(self.means, self.factors, strict=True):
+        for i, (mu, C) in enumerate(zip(self.means, self.factors, strict=True)):
             P = mu.shape[0] // C.shape[0]  # how many outputs each precision stands for
-            eye = torch.eye(C.shape[-1], dtype=C.dtype, device=C.device)
-            trace = torch.linalg.solve_triangular(C, eye.expand_as(C), upper=False).square().sum()
-            logdet = 2 * C.diagonal(dim1=-2, dim2=-1).log().sum()
-            total = total + 0.5 * (mu.square().sum() + P * (trace + logdet - C[..., 0].numel()))
+            # with precisions C C' of q and L L' of p: the trace is |C^{-1} L|^2
+            if prior is None:
+                L, shift = torch.eye(C.shape[-1], dtype=C.dtype, device=C.device).expand_as(C), mu
+            else:
+                L = prior.factors[i].expand_as(C)
+                shift = ((mu - prior.means[i])[..., None, :] @ L)[..., 0, :]
+            trace = torch.linalg.solve_triangular(C, L, upper=False).square().sum()
+            logdet = 2 * (C.diagonal(dim1=-2, dim2=-1).log().sum() - L.diagonal(dim1=-2, dim2=-1).log().sum())
+            total = total + 0.5 * (shift.square().sum() + P * (trace + logdet - C[..., 0].numel()))
         return total
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:

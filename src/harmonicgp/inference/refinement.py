@@ -34,14 +34,21 @@ class Refinement:
 
 @torch.no_grad()
 def heldout_score(
-    statistics: Statistics, held: Evaluation, y: Tensor, s2: float, scale: float = 1.0, family: Family = "block"
+    statistics: Statistics,
+    held: Evaluation,
+    y: Tensor,
+    s2: float,
+    scale: float = 1.0,
+    family: Family = "block",
+    counts: Tensor | None = None,
 ) -> float:
     """The mean log-density of held-out targets y [P, n] under the closed form at (s2, scale)."""
     posterior = closed_form(statistics, s2, family, "tight", scale).posterior
     root = math.sqrt(scale)
     mean, variance = posterior.moments(tuple(a * root for a in held.stacks))
     total = variance.double() + scale * held.residual.double() + s2
-    return float((-0.5 * (2 * math.pi * total).log() - 0.5 * (y.double() - mean).square() / total).mean())
+    density = -0.5 * (2 * math.pi * total).log() - 0.5 * (y.double() - mean).square() / total
+    return float(density.mean() if counts is None else (density * counts).sum() / (len(y) * counts.sum()))
 
 
 def refine(
@@ -53,6 +60,7 @@ def refine(
     noise_limits: tuple[float, float] = (1e-6, 1e6),
     scale_limits: tuple[float, float] = (1e-3, 1e3),
     trials: int = 9,
+    counts: Tensor | None = None,
 ) -> Refinement:
     """Search (s2, scale) from (s2, 1): noise, then output scale, then noise again, `trials` closed forms each.
 
@@ -68,7 +76,7 @@ def refine(
         if key not in seen:
             count += 1
             try:
-                value = heldout_score(statistics, held, y, math.exp(log_s2), math.exp(log_scale), family)
+                value = heldout_score(statistics, held, y, math.exp(log_s2), math.exp(log_scale), family, counts)
             except NotPositiveDefiniteError:
                 value = -math.inf
             seen[key] = value if math.isfinite(value) else -math.inf

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
 import gpytorch
 import torch
@@ -11,18 +13,31 @@ from torch import Tensor
 from harmonicgp.features.base import Evaluation, Features, Whitened
 from harmonicgp.inference.closed_form import (
     MAX_DENSE,
+    Statistics,
     StreamedPosterior,
     chunks,
     closed_form,
-    diagonal_blocks,
     gather_statistics,
     streaming_matvec,
 )
-from harmonicgp.inference.posterior import Family, Posterior, flatten
+from harmonicgp.inference.posterior import Family, Posterior
 from harmonicgp.inference.refinement import Refinement, refine
 from harmonicgp.likelihoods.observation import Bound, GaussianObservation
+from harmonicgp.training.full_data import full_data_step
 from harmonicgp.training.problem import Problem
 from harmonicgp.training.schedule import Schedule
+
+#: Nats a row for which the joint posterior is worth its cost.
+JOINT_GAIN = 0.01
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What the model said of the rows held out, before it saw them: mean and variance of f, both [P, n]."""
+
+    rows: Tensor
+    mean: Tensor
+    variance: Tensor
 
 
 @dataclass(frozen=True)
@@ -33,122 +48,116 @@ class Ending:
     bound: float
     refinement: Refinement | None = None
     iterations: int = 0
+    validation: Validation | None = None
 
 
 @torch.no_grad()
 def finish(
-    problem: Problem, q: Posterior, family: Family, trained: Tensor, held: Tensor | None, plan: Schedule
+    problem: Problem,
+    q: Posterior,
+    family: Family | Literal["auto"],
+    trained: Tensor,
+    held: Tensor | None,
+    plan: Schedule,
 ) -> Ending:
-    """Bring q to its optimum on all rows, given the parameters."""
+    """Bring q to its optimum on all rows (but those held out, with `plan.keep_out`), given the parameters."""
     if isinstance(problem.observation, GaussianObservation):
-        return _gaussian(problem, problem.observation, family, trained, held)
+        return _gaussian(problem, problem.observation, family, trained, held, plan)
     whitened = problem.features.whiten()
-    if q.n_outputs * problem.features.n_features**2 <= MAX_DENSE**2:
-        for _ in range(plan.full_passes):
-            q = full_data_step(problem, whitened, q)
-    return Ending(q, problem.total(q, whitened) / problem.N)
+    few = q.n_outputs * problem.features.n_features**2 <= MAX_DENSE**2
+    passes = plan.full_passes if few else 0
+    known = problem.part(trained) if held is not None else problem
+    validation = None
+    if held is not None:
+        if passes:
+            q = full_data_step(known, whitened, q)
+        part = problem.part(held)
+        stacks, residual = _evaluate(whitened, part.X)
+        mean, variance = q.moments(stacks)
+        validation = Validation(held, part.latent(mean), variance + residual)
+    last = known if plan.keep_out else problem
+    for _ in range(passes):
+        q = full_data_step(last, whitened, q)
+    return Ending(q, last.total(q, whitened) / last.size, validation=validation)
 
 
 def _gaussian(
-    problem: Problem, observation: GaussianObservation, family: Family, trained: Tensor, held: Tensor | None
+    problem: Problem,
+    observation: GaussianObservation,
+    wanted: Family | Literal["auto"],
+    trained: Tensor,
+    held: Tensor | None,
+    plan: Schedule,
 ) -> Ending:
     """The closed form on all rows, after the scalars are refined on those held out."""
-    features, X, target, noise = problem.features, problem.X, problem.centred(), problem.noise
+    features = problem.features
     whitened = features.whiten()
     s2 = float(observation.noise().double())
-    weights = None if noise is None else (s2 / (s2 + noise.double()))
     name: Bound = "elbo" if problem.bound == "elbo" else "tight"
-    statistics = gather_statistics(whitened, features.shapes, X[trained], target[:, trained], weights)
+
+    def gather(part: Problem) -> Statistics:
+        weights = None if part.noise is None else (s2 / (s2 + part.noise.double()))
+        return gather_statistics(
+            whitened, features.shapes, part.X, part.centred(), weights, plan.chunk_size, counts=part.counts
+        )
+
+    known = problem if held is None else problem.part(trained)
+    statistics = gather(known)
     if statistics.S is None:  # too many features for their matrix: passes over the data instead
-        if held is not None:
-            statistics = statistics + gather_statistics(whitened, features.shapes, X[held], target[:, held])
-        matvec = streaming_matvec(whitened, X, weights)
+        weights = None if problem.noise is None else (s2 / (s2 + problem.noise.double()))
+        matvec = streaming_matvec(whitened, problem.X, weights, counts=problem.counts)
         form = closed_form(statistics, s2, "block", name, matvec=matvec)
-        joint = family == "joint"
+        joint = wanted == "joint"
         posterior = StreamedPosterior.of(form.posterior, matvec, s2) if joint else form.posterior
-        return Ending(posterior, form.bound / problem.N, None, form.iterations)
-    found = None
-    if held is not None:
-        out = _evaluate(whitened, X[held])
-        scaled, noise_free = outputscale(features), observation.likelihood.noise_covar.raw_noise.requires_grad
+        return Ending(posterior, form.bound / problem.size, None, form.iterations)
+    family = _better(statistics, s2, name, known.size) if wanted == "auto" else wanted
+    if held is None:
+        form = closed_form(statistics, s2, family, name)
+        return Ending(form.posterior, form.bound / problem.size)
+    out = problem.part(held)
+    evaluation = _evaluate(whitened, out.X)
+    scaled = outputscale(features)
+    found = Refinement(s2, 1.0, math.nan, math.nan, 0)
+    if plan.refine and problem.noise is None:
+        noise_free = observation.likelihood.noise_covar.raw_noise.requires_grad
         limits = (
             _limits(observation.likelihood.noise_covar.raw_noise_constraint) if noise_free else (s2, s2),
             (1.0, 1.0) if scaled is None else _limits(scaled.raw_outputscale_constraint, float(scaled.outputscale)),
         )
-        found = refine(statistics, out, target[:, held], s2, family, *limits)
-        statistics = statistics + gather_statistics(whitened, features.shapes, X[held], target[:, held])
+        found = refine(statistics, evaluation, out.centred(), s2, family, *limits, counts=out.counts)
+    said = closed_form(statistics, found.s2, family, name, found.scale).posterior
+    validation = _said(out, held, evaluation, said, found.scale)
+    last = known if plan.keep_out else problem
+    if not plan.keep_out:
+        statistics = statistics + gather(out)
     bound = closed_form(statistics, s2, family, name)
-    if found is None:
-        return Ending(bound.posterior, bound.bound / problem.N)
+    if found.trials == 0:
+        return Ending(bound.posterior, bound.bound / last.size, validation=validation)
     observation.likelihood.noise = found.s2
     if scaled is not None:
         scaled.outputscale = scaled.outputscale * found.scale
     posterior = closed_form(statistics, found.s2, family, name, found.scale).posterior
-    return Ending(posterior, bound.bound / problem.N, found)
+    return Ending(posterior, bound.bound / last.size, found, validation=validation)
+
+
+def _better(statistics: Statistics, s2: float, name: Bound, size: float) -> Family:
+    """The joint posterior where its bound is clearly higher: it makes predictions dearer."""
+    if sum(blocks for blocks, _ in statistics.shapes) == 1:
+        return "block"
+    block, joint = (closed_form(statistics, s2, family, name).bound / size for family in ("block", "joint"))
+    return "joint" if joint > block + JOINT_GAIN else "block"
+
+
+def _said(out: Problem, held: Tensor, evaluation: Evaluation, posterior: Posterior, scale: float) -> Validation:
+    """The moments of f at rows that the posterior has not seen."""
+    mean, variance = posterior.moments(tuple(a * math.sqrt(scale) for a in evaluation.stacks))
+    return Validation(held, out.latent(mean), variance + scale * evaluation.residual)
 
 
 def _evaluate(whitened: Whitened, X: Tensor, chunk_size: int = 4096) -> Evaluation:
     parts = [whitened(X[rows]) for rows in chunks(len(X), chunk_size)]
     stacks = tuple(torch.cat(stack, -1) for stack in zip(*(part.stacks for part in parts), strict=True))
     return Evaluation(stacks, torch.cat([part.residual for part in parts]))
-
-
-@torch.no_grad()
-def full_data_step(
-    problem: Problem, whitened: Whitened, posterior: Posterior, rho: float = 1.0, chunk_size: int = 4096
-) -> Posterior:
-    """One natural-gradient step on all rows; shortened, and at last not taken, until the bound does not fall.
-
-    The same step as on a batch, with the joint mean solved directly: S = A lambda A' is summed over chunks, one matrix [F, F]
-    for each output.
-    """
-    P, F = posterior.n_outputs, problem.features.n_features
-    S = torch.zeros(P, F, F, dtype=torch.float64)
-    b = torch.zeros(P, F, dtype=torch.float64)
-    for rows in chunks(problem.N, chunk_size):
-        part = problem.part(torch.arange(rows.start, rows.stop))
-        stacks, residual = whitened(part.X)
-        m, v = posterior.moments(stacks)
-        g, lam = part.observation.sites(part.y, part.latent(m), v + residual, part.noise)
-        A = flatten(stacks)
-        for p in range(P):
-            S[p] += ((A * lam[p]) @ A.mT).double()
-        b += ((g + lam * m) @ A.mT).double()
-    S = 0.5 * (S + S.mT)
-    old = torch.stack([_dense(posterior, p) for p in range(P)])
-    before = problem.total(posterior, whitened, chunk_size)
-    for _ in range(6):
-        candidate = _mixed(posterior, old, S, b, rho)
-        if candidate is not None and problem.total(candidate, whitened, chunk_size) >= before - 1e-8 * abs(before):
-            return candidate
-        rho = rho / 4
-    return posterior
-
-
-def _mixed(posterior: Posterior, old: Tensor, S: Tensor, b: Tensor, rho: float) -> Posterior | None:
-    """The posterior after a step of length rho, None where its precision cannot be factorised."""
-    P, F = b.shape
-    mu = posterior.mean_vector()
-    H = (1 - rho) * old + rho * (torch.eye(F, dtype=torch.float64) + S)
-    rhs = (1 - rho) * (old @ mu[..., None])[..., 0] + rho * b
-    L, info = torch.linalg.cholesky_ex(H)
-    if bool((info != 0).any()) or not torch.isfinite(L).all():
-        return None
-    new = torch.cholesky_solve(rhs[..., None], L)[..., 0]
-    if posterior.family == "joint":
-        return Posterior.from_precisions("joint", [new[:, None]], [H[:, None]])
-    shapes = [(m.shape[1], m.shape[2]) for m in posterior.means]
-    by_output = [diagonal_blocks(H[p], shapes) for p in range(P)]
-    precisions = [torch.stack([blocks[i] for blocks in by_output]) for i in range(len(shapes))]
-    parts = new.split([n * f for n, f in shapes], -1)
-    means = [part.unflatten(-1, shape) for part, shape in zip(parts, shapes, strict=True)]
-    return Posterior.from_precisions("block", means, precisions)
-
-
-def _dense(posterior: Posterior, p: int) -> Tensor:
-    """Lambda of one output as a dense matrix, block-diagonal for the block family."""
-    blocks = [block for Lambda in posterior.precisions for block in Lambda[min(p, len(Lambda) - 1)]]
-    return torch.block_diag(*blocks)
 
 
 def outputscale(features: Features) -> gpytorch.kernels.ScaleKernel | None:

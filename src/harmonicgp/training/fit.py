@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import gpytorch
 import numpy as np
@@ -14,16 +15,22 @@ from torch import Tensor
 from tqdm import tqdm
 
 from harmonicgp.features.base import Features
-from harmonicgp.inference.closed_form import MAX_DENSE
+from harmonicgp.inference.closed_form import MAX_DENSE, closed_form, gather_statistics
 from harmonicgp.inference.posterior import Family, Posterior
 from harmonicgp.inference.prediction import MeanFunction, Predictor
 from harmonicgp.inference.refinement import Refinement
-from harmonicgp.likelihoods.observation import Bound, Observation, observe
+from harmonicgp.likelihoods.observation import Bound, GaussianObservation, Observation, observe
 from harmonicgp.training.adam import AdamPosterior
-from harmonicgp.training.finish import finish
+from harmonicgp.training.checkpoints import Checkpoint
+from harmonicgp.training.finish import Validation, finish
+from harmonicgp.training.full_data import full_data_step
 from harmonicgp.training.problem import Problem, check_data, check_model
-from harmonicgp.training.schedule import Schedule, batches
+from harmonicgp.training.schedule import Batches, Course, Schedule
 
+#: Held-out rows that are watched for early stopping.
+MAX_WATCHED = 1024
+#: Closed forms that the refinement of scalars may take.
+TRIALS = 36
 Callback: TypeAlias = Callable[[dict[str, Any]], object]
 
 
@@ -43,6 +50,8 @@ class Fit:
     history: list[dict[str, Any]] = field(default_factory=list)
     refinement: Refinement | None = None
     iterations: int = 0  #: of conjugate gradients in the finish
+    validation: Validation | None = None  #: what was said of held-out rows
+    seconds: dict[str, float] = field(default_factory=dict)  #: "train", "finish"
 
     def predictor(self, chunk_size: int = 4096) -> Predictor:
         """A frozen predictor."""
@@ -57,7 +66,8 @@ def fit(
     *,
     mean: MeanFunction | None = None,
     noise: Tensor | None = None,
-    family: Family = "block",
+    counts: Tensor | None = None,
+    family: Family | Literal["auto"] = "block",
     bound: Bound | None = None,
     schedule: Schedule | None = None,
     callbacks: Sequence[Callback] = (),
@@ -66,8 +76,10 @@ def fit(
 
     Give standardised inputs and targets: lengthscales, noise and output scale start near one, and the prior mean is zero but
     for `mean`, a function [n, d] -> [n], learned if it is a module. `noise` are known noise variances [N], added to the learned
-    one. `bound` is "tight" (default) or "elbo" for Gaussian noise, "predictive" to train on predictive log-likelihood; "elbo" for
-    other likelihoods. Parameters are changed in place. A callback gets a dict for every step and may return True to stop.
+    one; `counts` [N] say how many equal rows each row stands for. `bound` is "tight" (default) or "elbo" for Gaussian noise,
+    "predictive" to train on predictive log-likelihood; "elbo" for other likelihoods. `family="auto"` trains independent blocks
+    and, under Gaussian noise, ends with the joint posterior where its bound is clearly higher. Parameters are changed in place. A
+    callback gets a dict for every step and may return True to stop.
     """
     plan = Schedule() if schedule is None else schedule
     if not isinstance(plan, Schedule):
@@ -75,15 +87,16 @@ def fit(
     if mean is not None and not callable(mean):
         raise TypeError(f"mean must be a function of X, [n, d] -> [n]; got {mean!r}.")
     observation = observe(likelihood)
-    y, noise = check_data(X, y, noise, observation)
+    start = time.perf_counter()
+    y, noise, counts = check_data(X, y, noise, counts, observation)
     check_model(features, likelihood, X)
     bound = bound or ("tight" if observation.is_gaussian else "elbo")
     observation.check_bound(bound)
-    everything = Problem(features, observation, X.detach(), y.detach(), mean, noise, bound)
+    everything = Problem(features, observation, X.detach(), y.detach(), mean, noise, bound, counts)
     streamed = features.n_features > MAX_DENSE  # then the joint matrix is never formed, in training neither
-    if family not in ("block", "joint"):
-        raise ValueError(f'family must be "block" or "joint"; got {family!r}.')
-    training_family: Family = "block" if streamed else family
+    if family not in ("block", "joint", "auto"):
+        raise ValueError(f'family must be "block", "joint" or "auto"; got {family!r}.')
+    training_family: Family = "joint" if family == "joint" and not streamed else "block"
     trained, held = _hold_out(everything, plan)
     problem = everything if held is None else everything.part(trained)
     q: Posterior | AdamPosterior
@@ -92,83 +105,168 @@ def fit(
         q = AdamPosterior(features.shapes, training_family, P, X.dtype)
     else:
         q = Posterior.prior(features.shapes, training_family, P, shared=observation.is_gaussian)
-    q, history = _loop(problem, q, plan, callbacks)
+    watched = everything.part(held[:MAX_WATCHED]) if held is not None and plan.early_stopping else None
+    until = math.inf
+    if plan.time_budget is not None:
+        until = max(
+            plan.time_budget - (time.perf_counter() - start) - _finish_seconds(problem, training_family, plan), 1e-3
+        )
+    q, history = _Loop(problem, watched, q, plan, until).run(callbacks)
     result = Fit(features, observation, q, mean, history[-1]["bound"] if history else float("nan"), history)
+    result.seconds["train"] = time.perf_counter() - start
     if plan.finish:
         ending = finish(everything, q, family, trained, held, plan)
-        result.posterior, result.bound = ending.posterior, ending.bound
+        result.posterior, result.bound, result.validation = ending.posterior, ending.bound, ending.validation
         result.refinement, result.iterations = ending.refinement, ending.iterations
+    result.seconds["finish"] = time.perf_counter() - start - result.seconds["train"]
     return result
 
 
+def _finish_seconds(problem: Problem, family: Family, plan: Schedule) -> float:
+    """How long the finish will take, from a trial on one chunk of rows."""
+    if not plan.finish:
+        return 0.0
+    few = problem.part(torch.arange(min(plan.chunk_size, problem.N)))
+    whitened = problem.features.whiten()
+    start = time.perf_counter()
+    if not isinstance(problem.observation, GaussianObservation):
+        q = Posterior.prior(problem.features.shapes, family, problem.observation.n_latent(len(problem.y)))
+        full_data_step(few, whitened, q)
+        return 1.3 * (plan.full_passes + 1) * (time.perf_counter() - start) * problem.N / few.N
+    statistics = gather_statistics(whitened, problem.features.shapes, few.X, few.y, dense=None)
+    passed = time.perf_counter() - start
+    if statistics.S is None:
+        return 10 * passed * problem.N / few.N
+    closed_form(statistics, 1.0, family)
+    solved = time.perf_counter() - start - passed
+    return 1.1 * (passed * problem.N / few.N + TRIALS * solved)
+
+
 def _hold_out(problem: Problem, plan: Schedule) -> tuple[Tensor, Tensor | None]:
-    """Row numbers to train on and, where scalars are to be refined, rows kept out."""
+    """Row numbers to train on and, where scalars are refined or the fit is watched, rows kept out."""
     N = problem.N
     n = min(int(plan.validation_fraction * N), plan.max_validation)
-    refined = plan.finish and plan.refine and problem.observation.is_gaussian and problem.noise is None
-    if not refined or n < 20 or problem.features.n_features > MAX_DENSE:
+    refined = plan.refine and problem.observation.is_gaussian and problem.noise is None
+    wanted = plan.finish and (refined or plan.early_stopping or plan.keep_out)
+    if not wanted or n < 20 or (problem.observation.is_gaussian and problem.features.n_features > MAX_DENSE):
         return torch.arange(N), None
     order = torch.randperm(N, generator=torch.Generator().manual_seed(plan.seed + 1))
     return order[n:].sort().values, order[:n].sort().values
 
 
-def _loop(
-    problem: Problem, q: Posterior | AdamPosterior, plan: Schedule, callbacks: Sequence[Callback]
-) -> tuple[Posterior, list[dict[str, Any]]]:
+class _Loop:
     """Steps on batches: q by natural gradients (or with the rest), everything else by Adam."""
-    by_adam = isinstance(q, AdamPosterior)
-    parameters = problem.parameters() + (list(q.parameters()) if isinstance(q, AdamPosterior) else [])
-    betas = (0.9, 0.999) if by_adam else (0.9, 0.99)
-    optimizer = torch.optim.Adam(parameters, lr=plan.learning_rate, betas=betas) if parameters else None
-    draws = batches(problem.N, plan.batch_size, torch.Generator().manual_seed(plan.seed))
-    history: list[dict[str, Any]] = []
-    start = time.perf_counter()
-    # disable=None: quiet where there is no terminal
-    with tqdm(total=plan.max_steps, desc="fit", disable=None if plan.progress else True, leave=False) as bar:
-        for step in range(plan.max_steps):
-            batch = problem.part(next(draws))
-            evaluation = problem.features(batch.X)
-            if isinstance(q, AdamPosterior):
-                terms = batch.terms(q, evaluation)  # type: ignore[arg-type]
-                loss = q.kl() / problem.N - terms.mean()
-            else:
-                if plan.gradient_batch == "before":
-                    terms = batch.terms(q, evaluation)
-                q = batch.step(q, evaluation, problem.N / batch.N, plan.rho_at(step))
-                if plan.gradient_batch == "fresh":
-                    batch = problem.part(next(draws))
-                    evaluation = problem.features(batch.X)
-                if plan.gradient_batch != "before":
-                    terms = batch.terms(q, evaluation)
-                loss = -terms.mean()  # KL does not depend on what Adam changes
-            value = float(terms.detach().double().mean()) - float(q.kl().detach()) / problem.N
-            _adam_step(problem, loss, optimizer, plan, step)
-            record = {"step": step + 1, "bound": value, "seconds": time.perf_counter() - start}
-            history.append(record)
-            bar.update()
-            bar.set_postfix(bound=f"{value:.3f}", refresh=False)
-            if _stop(callbacks, record):
-                break
-    return (q.posterior() if isinstance(q, AdamPosterior) else q), history
+
+    def __init__(
+        self, problem: Problem, watched: Problem | None, q: Posterior | AdamPosterior, plan: Schedule, until: float
+    ) -> None:
+        self.problem, self.watched, self.q, self.plan, self.until = problem, watched, q, plan, until
+        self.by_adam = isinstance(q, AdamPosterior)
+        self.parameters = problem.parameters() + (list(q.parameters()) if isinstance(q, AdamPosterior) else [])
+        betas = (0.9, 0.999) if self.by_adam else (0.9, 0.99)
+        self.optimizer = (
+            torch.optim.Adam(self.parameters, lr=plan.learning_rate, betas=betas) if self.parameters else None
+        )
+        self.draws = Batches(problem.N, plan.batch_size, plan.seed)
+        # All rows at once under Gaussian noise: the whole step is the optimum.
+        self.exact = self.draws.whole and problem.observation.is_gaussian and not self.by_adam
+        self.course = Course(plan)
+        self.history: list[dict[str, Any]] = []
+        self.checkpoint = None if plan.checkpoint is None else Checkpoint(plan.checkpoint, problem, plan)
+
+    def run(self, callbacks: Sequence[Callback]) -> tuple[Posterior, list[dict[str, Any]]]:
+        """Step by step to the end of the course."""
+        plan, course = self.plan, self.course
+        if self.checkpoint is not None:
+            found = self.checkpoint.read(self.parameters, self.optimizer, course)
+            if found is not None:
+                q, self.draws.drawn, self.history = found
+                self.q = self.q if q is None else q
+        start = time.perf_counter() - course.seconds
+        # disable=None: quiet where there is no terminal
+        with tqdm(
+            total=plan.max_steps, initial=course.step, desc="fit", disable=None if plan.progress else True, leave=False
+        ) as bar:
+            while not course.done:
+                before = course.share
+                value = self._step()
+                course.advance((time.perf_counter() - start) / self.until)
+                record = {"step": course.step, "bound": value, "seconds": time.perf_counter() - start}
+                if plan.early_stopping and course.step % course.check_every == 0:
+                    watched = self._watch()
+                    if watched is not None:
+                        record["validation"] = watched
+                self.history.append(record)
+                bar.update(round((course.share - before) * plan.max_steps))
+                bar.set_postfix(bound=f"{value:.3f}", refresh=False)
+                if self.checkpoint is not None and course.step % plan.checkpoint_every == 0:
+                    q = None if isinstance(self.q, AdamPosterior) else self.q
+                    self.checkpoint.write(
+                        self.parameters,
+                        self.optimizer,
+                        q,
+                        course,
+                        self.draws.drawn,
+                        self.history,
+                        time.perf_counter() - start,
+                    )
+                if stop_wanted(callbacks, record):
+                    break
+        return (self.q.posterior() if isinstance(self.q, AdamPosterior) else self.q), self.history
+
+    def _step(self) -> float:
+        problem, plan, q = self.problem, self.plan, self.q
+        batch = problem.part(self.draws.draw())
+        evaluation = problem.features(batch.X)
+        if isinstance(q, AdamPosterior):
+            terms = batch.terms(q, evaluation)  # type: ignore[arg-type]
+        else:
+            if plan.gradient_batch == "before":
+                terms = batch.terms(q, evaluation)
+            rho = 1.0 if self.exact else plan.rho_at(self.course.step, self.course.share)
+            self.q = q = batch.step(q, evaluation, problem.N / batch.N, rho)
+            if plan.gradient_batch == "fresh":
+                batch = problem.part(self.draws.draw())
+                evaluation = problem.features(batch.X)
+            if plan.gradient_batch != "before":
+                terms = batch.terms(q, evaluation)
+        mean = batch.sum(terms) * (problem.N / batch.N / problem.size)
+        kl = q.kl() / problem.size
+        value = float(mean.detach().double()) - float(kl.detach())
+        # Under natural gradients KL does not depend on what Adam changes.
+        self._adam(kl - mean if isinstance(q, AdamPosterior) else -mean)
+        return value
+
+    def _adam(self, loss: Tensor) -> None:
+        if not torch.isfinite(loss):
+            raise FloatingPointError(
+                f"the bound is {-float(loss.detach())} at step {self.course.step + 1}. Standardise inputs and targets, give a "
+                "mean function near the targets (for counts, the logarithm of their mean), or lower the learning rate."
+            )
+        if self.optimizer is None:
+            return
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.plan.learning_rate * self.plan.rate_at(self.course.share)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        self.problem.features.tidy()
+
+    @torch.no_grad()
+    def _watch(self) -> float | None:
+        """The bound on held-out rows, or of the last steps where every step sees all rows."""
+        if self.watched is not None:
+            terms = self.watched.terms(self.q, self.problem.features(self.watched.X))  # type: ignore[arg-type]
+            value = float(self.watched.sum(terms.double())) / self.watched.size
+        elif self.draws.whole and self.history:
+            value = self.history[-1]["bound"]
+        else:
+            return None
+        self.course.watch(value)
+        return value
 
 
-def _stop(callbacks: Sequence[Callback], record: dict[str, Any]) -> bool:
+def stop_wanted(callbacks: Sequence[Callback], record: dict[str, Any]) -> bool:
     """Whether a callback wants to stop; each is called, whatever the others say."""
     answers = [callback(record) for callback in callbacks]
     return any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
-
-
-def _adam_step(problem: Problem, loss: Tensor, optimizer: Any, plan: Schedule, step: int) -> None:
-    if not torch.isfinite(loss):
-        raise FloatingPointError(
-            f"the bound is {-float(loss.detach())} at step {step + 1}. Standardise inputs and targets, give a mean function "
-            "near the targets (for counts, the logarithm of their mean), or lower the learning rate."
-        )
-    if optimizer is None:
-        return
-    for group in optimizer.param_groups:
-        group["lr"] = plan.learning_rate * plan.rate_at(step)
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
-    problem.features.tidy()

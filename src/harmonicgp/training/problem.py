@@ -28,16 +28,27 @@ class Problem:
     mean: MeanFunction | None
     noise: Tensor | None  #: known noise variances, [N]
     bound: Bound
+    counts: Tensor | None = None  #: how many equal rows each stands for, [N]; None for one
 
     @property
     def N(self) -> int:
         """The number of rows."""
         return len(self.X)
 
+    @property
+    def size(self) -> float:
+        """The number of rows, repeats counted."""
+        return self.N if self.counts is None else float(self.counts.double().sum())
+
     def part(self, rows: Tensor) -> Problem:
         """The same on some of the rows."""
         noise = None if self.noise is None else self.noise[rows]
-        return replace(self, X=self.X[rows], y=self.y[:, rows], noise=noise)
+        counts = None if self.counts is None else self.counts[rows]
+        return replace(self, X=self.X[rows], y=self.y[:, rows], noise=noise, counts=counts)
+
+    def sum(self, terms: Tensor) -> Tensor:
+        """The sum of the rows' terms, repeats counted."""
+        return (terms if self.counts is None else terms * self.counts).sum()
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """All that Adam may change, each once."""
@@ -78,6 +89,8 @@ class Problem:
         stacks, residual = evaluation
         m, v = posterior.moments(stacks)
         g, lam = self.observation.sites(self.y, self.latent(m), v + residual, self.noise)
+        if self.counts is not None:
+            g, lam = g * self.counts, lam * self.counts
         if self.observation.is_gaussian:
             return natural_gradient_step(posterior, stacks, g, lam, scale, rho)
         before = self._value(posterior, evaluation, scale)
@@ -92,20 +105,24 @@ class Problem:
         return posterior
 
     def _value(self, posterior: Posterior, evaluation: Evaluation, scale: float) -> float:
-        return scale * float(self.terms(posterior, evaluation).double().sum()) - float(posterior.kl())
+        return scale * float(self.sum(self.terms(posterior, evaluation).double())) - float(posterior.kl())
 
     @torch.no_grad()
-    def total(self, posterior: Posterior, whitened: Whitened, chunk_size: int = 4096) -> float:
-        """The bound on all rows at a posterior."""
-        value = -float(posterior.kl())
+    def total(
+        self, posterior: Posterior, whitened: Whitened, chunk_size: int = 4096, prior: Posterior | None = None
+    ) -> float:
+        """The bound on all rows at a posterior; `prior`, an earlier posterior, takes the place of N(0, I)."""
+        value = -float(posterior.kl(prior))
         for rows in chunks(self.N, chunk_size):
             part = self.part(torch.arange(rows.start, rows.stop))
-            value += float(part.terms(posterior, whitened(part.X)).double().sum())
+            value += float(part.sum(part.terms(posterior, whitened(part.X)).double()))
         return value
 
 
-def check_data(X: Tensor, y: Tensor, noise: Tensor | None, observation: Observation) -> tuple[Tensor, Tensor | None]:
-    """Y as [P, N] in the dtype of X, after checks that name what is wrong."""
+def check_data(
+    X: Tensor, y: Tensor, noise: Tensor | None, counts: Tensor | None, observation: Observation
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Y as [P, N], noise and counts, in the dtype of X, after checks that name what is wrong."""
     check_points(X, "X")
     if X.dim() != 2:
         raise ValueError(f"X must hold one point a row, [N, d]; got shape {tuple(X.shape)}.")
@@ -129,7 +146,11 @@ def check_data(X: Tensor, y: Tensor, noise: Tensor | None, observation: Observat
             raise ValueError(
                 f"noise must be {len(X)} finite variances, one a row and none negative; got shape {tuple(noise.shape)}."
             )
-    return y, noise
+    if counts is not None:
+        counts = torch.as_tensor(counts, dtype=X.dtype)
+        if counts.shape != (len(X),) or not torch.isfinite(counts).all() or bool((counts <= 0).any()):
+            raise ValueError(f"counts must be {len(X)} positive numbers, one a row; got shape {tuple(counts.shape)}.")
+    return y, noise, counts
 
 
 def check_model(features: Features, likelihood: gpytorch.likelihoods.Likelihood, X: Tensor) -> None:

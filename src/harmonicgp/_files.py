@@ -1,0 +1,344 @@
+"""One container for models and checkpoints: a safetensors file with a JSON header and a digest; nothing in it is run.
+
+The metadata of the file has one key, `harmonicgp`, whose text is the JSON object
+
+    {"kind": ..., "version": ..., "library": ..., "digest": ..., "header": {...}}
+
+with a SHA-256 over all the rest and over names, dtypes, shapes and bytes of the tensors. Files are written whole or not
+at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from harmonicgp._version import __version__
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+_KEY = "harmonicgp"
+_LARGEST_HEADER = 100_000_000  # bytes; safetensors reads no more
+_LARGEST_ARRAY = 10_000  # numbers of an array in the header; more belong among the tensors
+_WORD = re.compile(r"[A-Za-z0-9_.+!-]{1,64}")  # of kinds and versions: fit to be shown in a message
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+
+
+class ModelFileError(ValueError):
+    """A file cannot be read as what it should be; the message says why, in one line."""
+
+
+class Container(NamedTuple):
+    """What a file holds: its format version, the library version that wrote it, the header and the tensors."""
+
+    version: int
+    library: str
+    header: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+# Writing ------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def replacing(path: PathLike) -> Iterator[BinaryIO]:
+    """A binary file to fill, that takes the place of `path` when all went well; else the old file is left as it was.
+
+    Durable: the bytes are on the disk before the name points to them. Permissions are those that `open` would give.
+    """
+    target = _writable(path)
+    temporary = target.with_name(f".{_KEY}-{secrets.token_hex(8)}.tmp")
+    file = open(temporary, "xb")  # noqa: SIM115 - closed below, before it is renamed
+    try:
+        with file:
+            if target.exists():
+                os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    _flush_folder(target.parent)
+
+
+def write_text_atomically(path: PathLike, text: str) -> None:
+    """Write a text file, as UTF-8, whole or not at all."""
+    data = text.encode()
+    with replacing(path) as file:
+        file.write(data)
+
+
+def write_container(
+    path: PathLike, kind: str, version: int, header: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> None:
+    """Write header and tensors to one file, whole or not at all.
+
+    The header holds what JSON can, besides NaN and infinities, numpy scalars and small arrays; tuples and arrays come
+    back as lists. Tensors may be views, share memory, be empty, or lie on any device.
+
+    Examples:
+        >>> import tempfile, torch
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_container(f"{folder}/a.model", "model", 1, {"rows": 3}, {"mean": torch.zeros(3)})
+        ...     read_container(f"{folder}/a.model", "model", newest=1).header
+        {'rows': 3}
+    """
+    if not _WORD.fullmatch(kind) or version < 1:
+        raise ValueError(
+            f"a container needs a kind of one word and a version of at least 1; got {kind!r}, {version!r}."
+        )
+    plain = {name: _plain_tensor(name, tensor) for name, tensor in tensors.items()}
+    record = {"kind": kind, "version": version, "library": __version__, "header": _encode(dict(header), "header")}
+    text = _canonical({**record, "digest": _digest(record, plain)})
+    if len(json.dumps(text)) > _LARGEST_HEADER // 2:  # leaves room for the names and shapes of the tensors
+        raise ValueError(
+            f"the header takes {len(text)} bytes as JSON, which is too large: put arrays among the tensors."
+        )
+    data = save(plain, metadata={_KEY: text})
+    if int.from_bytes(data[:8], "little") > _LARGEST_HEADER:
+        raise ValueError(f"{len(plain)} tensors are too many for one file: stack them into fewer.")
+    with replacing(path) as file:
+        file.write(data)
+
+
+def _writable(path: PathLike) -> Path:
+    """The file that `open(path, "w")` would write to, links followed; an error that says what is wrong if it would not."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(f"{os.fspath(path)} is a folder: name a file in it.")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {target.parent}: make it first.")
+    if target.exists() and not target.is_file():
+        raise OSError(f"{os.fspath(path)} is a device or a pipe, which cannot be replaced as a whole: name a file.")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise PermissionError(f"{os.fspath(path)} is write-protected: choose another name, or make it writable.")
+    return target
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make the new name durable, where the platform can."""
+    with contextlib.suppress(OSError):  # Windows opens no folders, some file systems flush none
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _plain_tensor(name: str, tensor: Tensor) -> Tensor:
+    """A dense copy on the CPU that shares memory with no other."""
+    if not isinstance(name, str) or name == "__metadata__":
+        raise TypeError(f"{name!r} cannot be the name of a tensor in a file.")
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"tensors[{name!r}] is a {type(tensor).__name__}, not a torch tensor.")
+    if tensor.dtype not in _DTYPES.values() or tensor.layout is not torch.strided:
+        raise TypeError(
+            f"tensors[{name!r}] is {tensor.dtype}, {tensor.layout}: files hold dense real numbers, whole numbers and "
+            "booleans (torch.view_as_real, .to_dense())."
+        )
+    return tensor.detach().resolve_neg().to("cpu", copy=True, memory_format=torch.contiguous_format)
+
+
+# Reading ------------------------------------------------------------------------------------------------------------
+
+
+def read_container(path: PathLike, kind: str, newest: int) -> Container:
+    """Read a file of the given kind, in a format not above `newest`; a `ModelFileError` says why it cannot be.
+
+    Tensors are on the CPU and own their memory: the file may be replaced or deleted afterwards.
+    """
+    name = os.fspath(path)
+    _check_readable(name, kind)
+    try:
+        with safe_open(name, framework="pt") as file:
+            record = _record(name, (file.metadata() or {}).get(_KEY), kind, newest)
+            tensors = {key: _tensor(name, file, key) for key in file.keys()}  # noqa: SIM118 - no mapping
+    except (SafetensorError, OSError):
+        raise ModelFileError(_diagnosis(name, kind)) from None
+    digest = record.pop("digest")
+    try:
+        intact = digest == _digest(record, tensors)
+        header = _decode(record["header"])
+    except (ValueError, RecursionError):
+        raise _damaged(name) from None
+    if not intact:
+        raise _damaged(name)
+    return Container(record["version"], record["library"], header, tensors)
+
+
+def _check_readable(name: str, kind: str) -> None:
+    try:
+        status = os.stat(name)
+    except FileNotFoundError:
+        raise ModelFileError(f"there is no file {name}.") from None
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"{name!r} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+    if stat.S_ISDIR(status.st_mode):
+        raise ModelFileError(f"{name} is a folder, not a {kind}.")
+    if not stat.S_ISREG(status.st_mode):
+        raise ModelFileError(f"{name} is a device or a pipe, not a {kind}.")
+    if status.st_size == 0:
+        raise ModelFileError(f"{name} is empty.")
+
+
+def _record(name: str, text: str | None, kind: str, newest: int) -> dict[str, Any]:
+    """The JSON object of the metadata, checked as far as its format version is known."""
+    if text is None:
+        raise ModelFileError(f"{name} is a safetensors file, but none that harmonicgp wrote: it has no header of ours.")
+    try:
+        record = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise _damaged(name) from None
+    if not isinstance(record, dict):
+        raise _damaged(name)
+    is_kind, version, library = (record.get(key) for key in ("kind", "version", "library"))
+    if not all(isinstance(word, str) and _WORD.fullmatch(word) for word in (is_kind, library)):
+        raise _damaged(name)
+    if type(version) is not int or version < 1:
+        raise _damaged(name)
+    if is_kind != kind:
+        raise ModelFileError(f"{name} is a {is_kind}, not a {kind}.")
+    if version > newest:
+        raise ModelFileError(
+            f"{name} was written by harmonicgp {library} in format {version}; this version reads up to {newest}: "
+            "upgrade harmonicgp."
+        )
+    if record.keys() != {"kind", "version", "library", "digest", "header"} or not isinstance(record["header"], dict):
+        raise _damaged(name)
+    return record
+
+
+def _tensor(name: str, file: Any, key: str) -> Tensor:
+    if file.get_slice(key).get_dtype() not in _DTYPES:
+        raise _damaged(name)
+    tensor: Tensor = file.get_tensor(key)
+    return tensor.clone()  # the file is mapped, and let go
+
+
+def _damaged(name: str) -> ModelFileError:
+    return ModelFileError(f"{name} was altered or damaged: its contents do not match its digest.")
+
+
+def _diagnosis(name: str, kind: str) -> str:
+    """Why safetensors cannot read the file."""
+    try:
+        with open(name, "rb") as file:
+            size, head = os.fstat(file.fileno()).st_size, file.read(9)
+            length = int.from_bytes(head[:8], "little")
+            header = head[8:] + file.read(length - 1) if 0 < length <= _LARGEST_HEADER else b""
+    except OSError as error:
+        return f"{name} cannot be read: {error.strerror}."
+    if len(head) < 9:
+        return f"{name} has {size} bytes only: it is not a safetensors file, or was cut short."
+    if head[8:] != b"{":
+        looks = "it is not a safetensors file"
+        if head[:1] == b"\x80" and head[1:2] <= b"\x05":
+            looks = "it looks like a pickle, which can run code and is never opened"
+        elif head[:4] == b"PK\x03\x04":
+            looks = "it looks like a zip archive, as torch.save writes them"
+        return f"{name} is not a {kind} of harmonicgp: {looks}."
+    if length > _LARGEST_HEADER:
+        return f"{name} was altered or damaged: it claims a header of {length} bytes."
+    expected = 8 + length + _data_size(header)
+    if size < expected:
+        return f"{name} was cut short: it has {size} of at least {expected} bytes."
+    return f"{name} was altered or damaged: it is not a valid safetensors file."
+
+
+def _data_size(header: bytes) -> int:
+    """The bytes of tensors that a safetensors header promises; 0 where that cannot be told."""
+    try:
+        entries = json.loads(header)
+        return max(int(entry["data_offsets"][1]) for key, entry in entries.items() if key != "__metadata__")
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
+        return 0
+
+
+# The header as JSON, and the digest ----------------------------------------------------------------------------------
+
+
+def _canonical(value: Any) -> str:
+    """One text for one value: sorted keys, no spaces, ASCII."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _digest(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 over the record and over names, dtypes, shapes and bytes of the tensors, in the order of their names."""
+    names = sorted(tensors)
+    shapes = [[name, str(tensors[name].dtype), list(tensors[name].shape)] for name in names]
+    sha = hashlib.sha256(_canonical([record, shapes]).encode())
+    for name in names:
+        sha.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+    return sha.hexdigest()
+
+
+def _encode(value: Any, place: str) -> Any:
+    """`value` in the types of JSON: non-finite numbers as {"$float": "nan"}, a $ before a key doubled."""
+    if isinstance(value, np.ndarray):
+        if value.size > _LARGEST_ARRAY:
+            raise TypeError(f"{place} is an array of {value.size} numbers: put it among the tensors.")
+        value = value.tolist()
+    elif isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$float": str(float(value))}
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [_encode(item, f"{place}[{i}]") for i, item in enumerate(value)]
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{place} is a {type(value).__name__}, which a JSON header cannot hold.")
+    for key in value:
+        if not isinstance(key, str):
+            raise TypeError(f"{place} has the key {key!r}, a {type(key).__name__}: keys of a JSON header are text.")
+    return {
+        f"$${key[1:]}" if key[:1] == "$" else key: _encode(item, f"{place}[{key!r}]") for key, item in value.items()
+    }
+
+
+def _decode(value: Any) -> Any:
+    """The inverse of `_encode`."""
+    if isinstance(value, list):
+        return [_decode(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"$float"}:
+        if value["$float"] not in ("nan", "inf", "-inf"):
+            raise ValueError("not a number that is written as text")
+        return float(value["$float"])
+    if any(key[:1] == "$" and key[:2] != "$$" for key in value):
+        raise ValueError("a key that is never written")
+    return {key[1:] if key[:1] == "$" else key: _decode(item) for key, item in value.items()}
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")

@@ -1,0 +1,341 @@
+"""CSV and Parquet files through Arrow: read whole, streamed in batches of bounded memory, written atomically.
+
+The types of a CSV file are settled by all of its rows, in a first pass: a column of integers whose last row is 0.5 is a
+column of numbers from its first batch on, and `read_table` and `stream_table` agree.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from harmonicgp._extras import require
+from harmonicgp._validation import whole_number
+
+if TYPE_CHECKING:
+    import pyarrow
+
+SUFFIXES = (".csv", ".csv.gz", ".tsv", ".parquet", ".pq")
+_RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
+BLOCK_BYTES = 1 << 20  #: of text that is parsed at a time; no row may be longer; Arrow reads up to 32 of them ahead
+
+
+def read_table(path: str | os.PathLike[str]) -> pyarrow.Table:
+    """A whole CSV or Parquet file."""
+    path, suffix = _existing(path)
+    if _is_parquet(suffix):
+        with _plain_errors(path), _open_parquet(path) as file:
+            table = file.read()
+    else:
+        table = _arrow().concat_tables(list(_csv_tables(path, suffix)))
+    return _with_rows(table, path)
+
+
+def stream_table(path: str | os.PathLike[str], batch_rows: int = 65536) -> Iterator[pyarrow.Table]:
+    r"""The rows of a CSV or Parquet file in their order, `batch_rows` at a time (fewer in the last table).
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> file = Path(tempfile.mkdtemp()) / "small.csv"
+        >>> _ = file.write_text("x,y\n1,a\n2,b\n2.5,c\n")
+        >>> [table.to_pydict() for table in stream_table(file, batch_rows=2)]
+        [{'x': [1.0, 2.0], 'y': ['a', 'b']}, {'x': [2.5], 'y': ['c']}]
+    """
+    path, suffix = _existing(path)
+    whole_number(batch_rows, "batch_rows", 1)
+    tables = _parquet_tables(path, batch_rows) if _is_parquet(suffix) else _csv_tables(path, suffix)
+    return _regrouped(tables, batch_rows)
+
+
+class TableWriter:
+    """Write tables to one CSV or Parquet file, which appears under its name only when all is written.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import pyarrow as pa
+        >>> file = Path(tempfile.mkdtemp()) / "out.csv"
+        >>> with TableWriter(file) as writer:
+        ...     writer.write(pa.table({"x": [1, 2]}))
+        ...     writer.write(pa.table({"x": [3]}))
+        >>> file.read_text().split()
+        ['"x"', '1', '2', '3']
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._suffix = _suffix(self.path)
+        if self.path.is_dir():
+            raise IsADirectoryError(f"{self.path} is a folder: name a file.")
+        if not self.path.parent.is_dir():
+            raise FileNotFoundError(f"there is no folder {self.path.parent} to write {self.path.name} in.")
+        self._part = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}.part")
+        self._file: Any = None
+        self._sink: Any = None
+        self._writer: Any = None
+        self._schema: Any = None
+
+    def __enter__(self) -> TableWriter:
+        pa = _arrow()
+        self._file = self._part.open("xb")
+        self._sink = pa.CompressedOutputStream(self._file, "gzip") if self._suffix == ".csv.gz" else self._file
+        return self
+
+    def write(self, table: pyarrow.Table) -> None:
+        """Append rows; all tables must have the columns of the first, which may lie in another order."""
+        if self._file is None:
+            raise ValueError("a TableWriter is open inside its `with` block only.")
+        if not _is_parquet(self._suffix):
+            table = _without_dictionaries(table)
+        if self._writer is None:
+            self._schema, self._writer = table.schema, self._open_writer(table.schema)
+        schema = self._schema
+        if set(table.column_names) != set(schema.names):
+            raise ValueError(f"{self.path}: columns {table.column_names} follow rows with columns {schema.names}.")
+        with _plain_errors(self.path):
+            self._writer.write_table(table.select(schema.names).cast(schema))
+
+    def _open_writer(self, schema: pyarrow.Schema) -> Any:
+        with _plain_errors(self.path):
+            if _is_parquet(self._suffix):
+                return _arrow("parquet").ParquetWriter(self._sink, schema)
+            csv = _arrow("csv")
+            return csv.CSVWriter(self._sink, schema, write_options=csv.WriteOptions(delimiter=_delimiter(self._suffix)))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:  # fmt: skip
+        try:
+            if kind is None and self._writer is None:
+                raise ValueError(f"nothing was written to {self.path}: write at least one table, even without rows.")
+            self._close(quietly=kind is not None)  # when the block has failed, its own error is the one to see
+            if kind is None:
+                _sync(self._part, os.O_RDWR)
+                os.replace(self._part, self.path)
+                if os.name == "posix":
+                    _sync(self.path.parent, os.O_RDONLY)  # the new name too lasts through a power cut
+        finally:
+            self._file.close()
+            self._file = None
+            self._part.unlink(missing_ok=True)
+
+    def _close(self, quietly: bool) -> None:
+        """Flush and close all layers."""
+        for layer in (self._writer, self._sink, self._file):
+            try:
+                if layer is not None:
+                    layer.close()
+            except Exception:
+                if not quietly:
+                    raise
+
+
+def _arrow(module: str | None = None) -> ModuleType:
+    return require("pyarrow" if module is None else f"pyarrow.{module}", "tables", "reading and writing tables")
+
+
+def _suffix(path: Path) -> str:
+    for suffix in SUFFIXES:
+        if path.name.lower().endswith(suffix):
+            return suffix
+    raise ValueError(f"{path}: the name must end in {', '.join(SUFFIXES)}.")
+
+
+def _is_parquet(suffix: str) -> bool:
+    return suffix in (".parquet", ".pq")
+
+
+def _delimiter(suffix: str) -> str:
+    return "\t" if suffix == ".tsv" else ","
+
+
+def _existing(path: str | os.PathLike[str]) -> tuple[Path, str]:
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name a file in it.")
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}.")
+    suffix = _suffix(path)
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path} is empty.")
+    return path, suffix
+
+
+def _with_rows(table: pyarrow.Table, path: Path) -> pyarrow.Table:
+    if not table.num_rows:
+        raise ValueError(f"{path} has no rows.")
+    return table
+
+
+@contextmanager
+def _plain_errors(path: Path) -> Iterator[None]:
+    """Arrow's errors as a `ValueError` that names the file and says what to do."""
+    pa = _arrow()
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8 text: save it as UTF-8.") from None
+    except (pa.ArrowException, OSError, EOFError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk's own errors say enough
+        raise ValueError(f"{path}: {_explained(str(error))}") from None
+
+
+def _explained(message: str) -> str:
+    if "UTF8" in message or "UTF-8" in message:
+        return "this is not UTF-8 text: save it as UTF-8."
+    if ragged := _RAGGED.search(message):
+        row, expected, found, text = ragged.groups()
+        hint = " Is a quotation mark left open?" if '"' in text else ""
+        return (
+            f"row {row} has {found} cells where the header has {expected} (the header is row 1, blank lines do not count): "
+            f"{text.strip()[:60]!r}.{hint}"
+        )
+    if "straddl" in message:
+        return f"a row is longer than {BLOCK_BYTES >> 20} MB: is a quotation mark left open?"
+    if "zlib" in message or "compressed stream" in message:
+        return f"this is not a whole gzip file ({message})."
+    if "Parquet magic bytes" in message or "Parquet file size" in message:
+        return "this is not a Parquet file, or a part of one is missing."
+    return message
+
+
+def _open_parquet(path: Path) -> Any:
+    return _arrow("parquet").ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)  # columns are not read whole
+
+
+def _parquet_tables(path: Path, batch_rows: int) -> Iterator[pyarrow.Table]:
+    pa = _arrow()
+    with _plain_errors(path), _open_parquet(path) as file:
+        if not file.metadata.num_rows:
+            raise ValueError(f"{path} has no rows.")
+        for batch in file.iter_batches(batch_size=batch_rows):
+            yield pa.Table.from_batches([batch])
+
+
+def _csv_tables(path: Path, suffix: str) -> Iterator[pyarrow.Table]:
+    """The blocks of a CSV file, each with the types that fit all of them."""
+    pa = _arrow()
+    names = _header(path, suffix)
+    types = dict.fromkeys(names, pa.null())
+    rows = 0
+    for block in _csv_blocks(path, suffix, names):
+        rows += block.num_rows
+        for name in names:
+            types[name] = _widened(types[name], block[name])
+    if not rows:
+        raise ValueError(f"{path} has no rows below its header.")
+    schema = pa.schema([(name, pa.string() if type_ == pa.null() else type_) for name, type_ in types.items()])
+    for block in _csv_blocks(path, suffix, names):
+        with _plain_errors(path):
+            table = block.cast(schema)
+        yield table
+
+
+def _header(path: Path, suffix: str) -> list[str]:
+    """The names of the columns, in the first row."""
+    csv = _arrow("csv")
+    with path.open("rb") as file:
+        if file.read(2) in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16, as spreadsheets write it
+            raise ValueError(f"{path} is not UTF-8 text: save it as UTF-8.")
+    with _plain_errors(path), csv.open_csv(path, **_csv_options(suffix, None)) as reader:
+        names: list[str] = list(reader.schema.names)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{path} has columns of the same name: {', '.join(map(repr, twice))}; rename or drop one.")
+    if len(names) == 1 and (other := re.search(r"[;\t|]", names[0])):
+        raise ValueError(f"{path} has one column, {names[0]!r}: is it separated by {other[0]!r}? "
+                         "Save it with commas, or with tabs as .tsv.")  # fmt: skip
+    return names
+
+
+def _csv_blocks(path: Path, suffix: str, names: list[str]) -> Iterator[pyarrow.Table]:
+    """The file as text, block by block, blank cells and the usual words for missing values as nulls."""
+    pa, csv = _arrow(), _arrow("csv")
+    with _plain_errors(path), csv.open_csv(path, **_csv_options(suffix, names)) as reader:
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
+
+
+def _csv_options(suffix: str, names: list[str] | None) -> dict[str, Any]:
+    pa, csv = _arrow(), _arrow("csv")
+    return {
+        "read_options": csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),  # one thread knows its row
+        "parse_options": csv.ParseOptions(delimiter=_delimiter(suffix), newlines_in_values=True),
+        "convert_options": csv.ConvertOptions(
+            column_types=dict.fromkeys(names or [], pa.string()), strings_can_be_null=True
+        ),
+    }
+
+
+def _widened(type_: Any, column: pyarrow.ChunkedArray) -> Any:
+    """The narrowest type that holds what `type_` holds and this text too."""
+    pa = _arrow()
+    if type_ == pa.string() or column.null_count == len(column) or (type_ != pa.null() and _fits(column, type_)):
+        return type_
+    ladder = (pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
+    own = next((rung for rung in ladder if _fits(column, rung)), pa.string())
+    if type_ == pa.null() or own == type_:
+        return own
+    for narrow, wide in ((pa.int64(), pa.float64()), (pa.date32(), pa.timestamp("us"))):
+        if {type_, own} == {narrow, wide}:
+            return wide
+    return pa.string()
+
+
+def _fits(column: pyarrow.ChunkedArray, type_: Any) -> bool:
+    pa, compute = _arrow(), _arrow("compute")
+    if type_ == pa.bool_():  # Arrow would take 0 and 1 too
+        words = compute.utf8_lower(column.drop_null())
+        if not compute.all(compute.is_in(words, pa.array(["true", "false"]))).as_py():
+            return False
+    try:
+        if type_ == pa.int64():
+            column.cast(pa.float64())  # what counts as whole must also be a number: 0x1F does not
+        column.cast(type_)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _regrouped(tables: Iterator[pyarrow.Table], rows: int) -> Iterator[pyarrow.Table]:
+    """The same rows in tables of `rows` rows."""
+    pa = _arrow()
+    waiting: list[Any] = []
+    count = 0
+    for table in tables:
+        waiting.append(table)
+        count += table.num_rows
+        if count >= rows:
+            joined = pa.concat_tables(waiting)
+            whole = count - count % rows
+            for start in range(0, whole, rows):
+                yield joined.slice(start, rows)
+            waiting, count = [joined.slice(whole)], count % rows
+    if count:
+        yield pa.concat_tables(waiting)
+
+
+def _without_dictionaries(table: pyarrow.Table) -> pyarrow.Table:
+    """Categories as what they stand for: CSV has no other way."""
+    pa = _arrow()
+    fields = [
+        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields))
+
+
+def _sync(path: Path, mode: int) -> None:
+    """Wait until the disk has it."""
+    descriptor = os.open(path, mode)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

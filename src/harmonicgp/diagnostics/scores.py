@@ -1,0 +1,325 @@
+"""How well a fitted model predicts given rows: errors, densities, coverage. In chunks, so that millions of rows fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from scipy.stats import binom
+
+from harmonicgp._validation import whole_number
+
+Array = np.ndarray[Any, Any]
+Table = nw.DataFrame[Any] | Array
+
+LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
+PIT_BINS = 200  # edges at multiples of 0.005: central intervals of 1 %, 2 %, ... begin and end at edges
+RELIABILITY_BINS = 10
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of a regression on given rows. With several targets: means over them, and each target's own in `targets`.
+
+    Every number is in the units of y; `nll` is the mean of -log p(y | x). `coverage` and `width` are of the central intervals
+    of the levels, the width a mean over rows. `pit` counts the rows by P(Y <= y) in equal bins of [0, 1].
+    """
+
+    target: str
+    rows: int
+    rmse: float
+    mae: float
+    r2: float
+    nll: float
+    coverage: dict[float, float]
+    width: dict[float, float]
+    pit: Array = field(repr=False, compare=False)
+    targets: tuple[Scores, ...] = field(default=(), repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The numbers as JSON takes them, without the PIT counts."""
+        plain: dict[str, Any] = {key: getattr(self, key) for key in ("target", "rows", "rmse", "mae", "r2", "nll")}
+        for key in ("coverage", "width"):
+            plain[key] = {f"{level:g}": value for level, value in getattr(self, key).items()}
+        if self.targets:
+            plain["targets"] = [each.as_dict() for each in self.targets]
+        return plain
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Rows by a predicted probability, in ten equal bins: how many, the mean prediction, how often it came true."""
+
+    counts: Array
+    predicted: Array
+    observed: Array
+
+
+@dataclass(frozen=True)
+class ClassificationScores:
+    """Scores of a classifier on given rows.
+
+    `brier` is the mean squared error of the probabilities, summed over classes (halved for two, as scikit-learn does).
+    `reliability` is of the second class where there are two, else of the predicted class. `confusion` counts rows by class
+    (down) and predicted class (across).
+    """
+
+    target: str
+    rows: int
+    accuracy: float
+    log_loss: float
+    brier: float
+    reliability: Reliability = field(repr=False, compare=False)
+    classes: tuple[Any, ...] = field(repr=False)
+    confusion: Array = field(repr=False, compare=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The numbers as JSON takes them, without reliability and confusion."""
+        return {key: getattr(self, key) for key in ("target", "rows", "accuracy", "log_loss", "brier")}
+
+
+def rmse(y: Any, predicted: Any) -> float:
+    """The root of the mean squared error.
+
+    Examples:
+        >>> rmse([1.0, 2.0], [1.0, 4.0])
+        1.414...
+    """
+    error = np.asarray(y, np.float64) - np.asarray(predicted, np.float64)
+    return float(np.sqrt(np.mean(error**2)))
+
+
+def coverage(pit: Any, levels: Sequence[float] = LEVELS) -> Array:
+    """The share of rows whose PIT lies in the central interval of each level: [L] from pit [n], [L, P] from [n, P].
+
+    Examples:
+        >>> coverage([0.01, 0.2, 0.5, 0.9], levels=[0.5, 0.9])
+        array([0.25, 0.75])
+    """
+    pit = _check_pit(pit)
+    if not all(0 <= level <= 1 for level in levels):
+        raise ValueError(f"levels must lie between 0 and 1; got {list(levels)}: write 0.9 for 90 %.")
+    distance = np.abs(pit - 0.5)
+    return np.array([np.mean(distance <= level / 2, axis=0) for level in levels])
+
+
+def pit_histogram(pit: Any, bins: int = 20) -> Array:
+    """Rows by PIT in equal bins of [0, 1]: counts [bins] from pit [n], [bins, P] from [n, P]. Flat when calibrated.
+
+    Examples:
+        >>> pit_histogram([0.01, 0.2, 0.5, 0.9], bins=4)
+        array([2, 0, 1, 1])
+    """
+    pit = _check_pit(pit)
+    whole_number(bins, "bins", 1)
+    columns = pit.reshape(len(pit), -1).T
+    counts = np.stack([np.histogram(column, bins, (0.0, 1.0))[0] for column in columns], axis=1)
+    return counts.reshape(bins, *pit.shape[1:])
+
+
+def binomial_band(rows: int, share: float, probability: float = 0.95) -> tuple[float, float]:
+    """Between which shares chance alone leaves the counted share of so many independent rows, when `share` is right.
+
+    Examples:
+        >>> low, high = binomial_band(100, 0.9)
+        >>> round(low, 2), round(high, 2)
+        (0.84, 0.95)
+    """
+    band = np.asarray(binom.ppf([0.5 - probability / 2, 0.5 + probability / 2], rows, share)) / rows
+    return float(band[0]), float(band[1])
+
+
+def regression_scores(model: Any, X: Any, y: Any, chunk_size: int = 65536) -> Scores:
+    """Scores of a fitted regressor on rows X with targets y, [n] or [n, P]; they mean something for rows it has not seen."""
+    table, values = as_table(X), as_targets(y)
+    P = values.shape[1] if values.ndim == 2 else 1
+    names = target_names(model, P)
+    n = _same_rows(table, values)
+    sums = {key: np.zeros(P) for key in ("squared", "absolute", "density")}
+    sums |= {key: np.zeros((len(LEVELS), P)) for key in ("covered", "width")}
+    counts = np.zeros((PIT_BINS, P), np.int64)
+    tails = [0.5 + sign * level / 2 for sign in (-1, 1) for level in LEVELS]
+    for rows in chunks(n, chunk_size):
+        part, target = take(table, rows), values[rows]
+        m, observed = len(target), target.reshape(-1, P)
+        error = observed - _shaped(model.predict(part), (m, P), "predict")
+        pit = _shaped(model.pit(part, target), (m, P), "pit")
+        quantiles = _shaped(model.predict_quantiles(part, tails), (m, len(tails), P), "predict_quantiles")
+        sums["squared"] += (error**2).sum(0)
+        sums["absolute"] += np.abs(error).sum(0)
+        sums["density"] += _shaped(model.log_density(part, target), (m, P), "log_density").sum(0)
+        sums["covered"] += m * coverage(pit)
+        sums["width"] += (quantiles[:, len(LEVELS) :] - quantiles[:, : len(LEVELS)]).sum(0)
+        counts += pit_histogram(pit, PIT_BINS)
+    values = values.reshape(n, P)
+    spread = np.where(np.ptp(values, axis=0) > 0, values.var(0), 0.0)  # of a constant, var is rounding
+    each = tuple(
+        _target_scores(names[p], n, {key: total[..., p] / n for key, total in sums.items()}, spread[p], counts[:, p])
+        for p in range(P)
+    )
+    return each[0] if P == 1 else _mean_scores(each)
+
+
+def classification_scores(model: Any, X: Any, y: Any, chunk_size: int = 65536) -> ClassificationScores:
+    """Scores of a fitted classifier on rows X with labels y [n]; they mean something for rows it has not seen."""
+    table, classes = as_table(X), np.asarray(model.classes_).tolist()
+    labels = class_numbers(y, classes)
+    n, K = _same_rows(table, labels), len(classes)
+    log_loss = brier = 0.0
+    confusion = np.zeros((K, K), np.int64)
+    bins = np.zeros((3, RELIABILITY_BINS))  # rows, sum of predictions, sum of outcomes
+    for rows in chunks(n, chunk_size):
+        truth = labels[rows]
+        p = np.asarray(model.predict_proba(take(table, rows)))
+        if p.shape != (len(truth), K):
+            raise ValueError(f"predict_proba gave shape {p.shape} for {len(truth)} rows and {K} classes.")
+        smallest = np.finfo(p.dtype).eps
+        p = p.astype(np.float64)
+        own, best = p[np.arange(len(truth)), truth], p.argmax(1)
+        log_loss -= float(np.log(np.maximum(own, smallest)).sum())
+        brier += float((p**2).sum() - 2 * own.sum() + len(own))
+        confusion += np.bincount(K * truth + best, minlength=K * K).reshape(K, K)
+        stated = p[:, 1] if K == 2 else p.max(1)
+        came = truth == 1 if K == 2 else truth == best
+        place = np.clip((stated * RELIABILITY_BINS).astype(int), 0, RELIABILITY_BINS - 1)
+        for total, weights in zip(bins, (np.ones(len(truth)), stated, came.astype(float)), strict=True):
+            total += np.bincount(place, weights, RELIABILITY_BINS)
+    with np.errstate(invalid="ignore"):
+        reliability = Reliability(bins[0].astype(np.int64), bins[1] / bins[0], bins[2] / bins[0])
+    return ClassificationScores(
+        target=target_names(model, 1)[0],
+        rows=n,
+        accuracy=float(np.trace(confusion) / n),
+        log_loss=log_loss / n,
+        brier=brier / n / (2 if K == 2 else 1),
+        reliability=reliability,
+        classes=tuple(classes),
+        confusion=confusion,
+    )
+
+
+def as_table(X: Any) -> Table:
+    """X as rows that `take` can cut: a frame (pandas, polars, pyarrow) by narwhals, else an array [n, d]."""
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if isinstance(frame, nw.DataFrame):
+        return frame
+    if isinstance(nw.from_native(X, pass_through=True), nw.LazyFrame):
+        raise TypeError(f"X is a lazy frame ({type(X).__name__}), which has no rows yet: call .collect() on it first.")
+    array = np.asarray(X)
+    if array.ndim != 2:
+        raise ValueError(f"X must be a frame or an array [n, d], one row a line; got shape {array.shape}.")
+    return array
+
+
+def take(table: Table, rows: slice | Array) -> Any:
+    """Some rows of a table, as what it was made from."""
+    part = table[rows]
+    return part.to_native() if isinstance(part, nw.DataFrame) else part
+
+
+def as_targets(y: Any) -> Array:
+    """Targets as float64, [n] or [n, P]."""
+    try:
+        values = np.asarray(y).astype(np.float64)
+    except (TypeError, ValueError):
+        raise TypeError("y must hold numbers; for labels use a classifier and classification_scores.") from None
+    if values.ndim not in (1, 2):
+        raise ValueError(f"y must be [n] or [n, P], one row a line; got shape {values.shape}.")
+    if not np.isfinite(values).all():
+        row = int(np.argmin(np.isfinite(values).reshape(len(values), -1).all(1)))
+        raise ValueError(f"y has missing or infinite values, first in row {row}: drop those rows from X and y.")
+    return values
+
+
+def class_numbers(y: Any, classes: Sequence[Any]) -> Array:
+    """Labels as numbers of their classes, [n]."""
+    labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise ValueError(f"y must hold one label a row, [n]; got shape {labels.shape}.")
+    number = {label: k for k, label in enumerate(classes)}
+    found = np.fromiter((number.get(label, -1) for label in labels.tolist()), np.int64, len(labels))
+    if (found < 0).any():
+        unknown = sorted({repr(label) for label in labels[found < 0].tolist()})
+        some = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
+        raise ValueError(f"y has labels that the model was not fitted to: {some}. Drop those rows from X and y.")
+    return found
+
+
+def target_names(model: Any, P: int) -> list[str]:
+    """The names of P targets, the model's own where it has them."""
+    names = getattr(model, "target_names_", None)
+    if names is not None and len(names) == P:
+        return [str(name) for name in names]
+    return ["y"] if P == 1 else [f"y{p}" for p in range(P)]
+
+
+def chunks(n: int, size: int) -> Iterator[slice]:
+    """Slices of at most `size` rows."""
+    whole_number(size, "chunk_size", 1)
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
+def _same_rows(table: Table, y: Array) -> int:
+    n = table.shape[0]
+    if len(y) != n:
+        raise ValueError(f"X has {n} rows and y has {len(y)}: give one target a row.")
+    if n == 0:
+        raise ValueError("X has no rows: scores need at least one.")
+    return n
+
+
+def _shaped(values: Any, shape: tuple[int, ...], method: str) -> Array:
+    """What a model gave, with its axis of targets; [n] counts as [n, 1]."""
+    array = np.asarray(values, np.float64)
+    if array.shape not in (shape, shape[:-1] if shape[-1] == 1 else shape):
+        raise ValueError(
+            f"{method} gave shape {array.shape} where y asks for {shape}: y and the model's targets differ."
+        )
+    return array.reshape(shape)
+
+
+def _check_pit(pit: Any) -> Array:
+    array = np.asarray(pit, np.float64)
+    if array.ndim not in (1, 2) or len(array) == 0:
+        raise ValueError(f"pit must be [n] or [n, P] with at least one row; got shape {array.shape}.")
+    if not ((array >= 0) & (array <= 1)).all():
+        raise ValueError("pit must lie between 0 and 1, without NaN: it is P(Y <= y), such as model.pit(X, y).")
+    return array
+
+
+def _target_scores(name: str, n: int, means: dict[str, Array], spread: float, counts: Array) -> Scores:
+    """One target's scores from means over rows."""
+    return Scores(
+        target=name,
+        rows=n,
+        rmse=float(np.sqrt(means["squared"])),
+        mae=float(means["absolute"]),
+        r2=float(1 - means["squared"] / spread) if spread > 0 else float("nan"),
+        nll=-float(means["density"]),
+        coverage=dict(zip(LEVELS, means["covered"].tolist(), strict=True)),
+        width=dict(zip(LEVELS, means["width"].tolist(), strict=True)),
+        pit=counts,
+    )
+
+
+def _mean_scores(each: tuple[Scores, ...]) -> Scores:
+    def mean(key: str) -> float:
+        return float(np.mean([getattr(scores, key) for scores in each]))
+
+    return Scores(
+        target=f"mean of {len(each)} targets",
+        rows=each[0].rows,
+        rmse=mean("rmse"),
+        mae=mean("mae"),
+        r2=mean("r2"),
+        nll=mean("nll"),
+        coverage={level: float(np.mean([scores.coverage[level] for scores in each])) for level in LEVELS},
+        width={level: float(np.mean([scores.width[level] for scores in each])) for level in LEVELS},
+        pit=np.sum([scores.pit for scores in each], axis=0),
+        targets=each,
+    )

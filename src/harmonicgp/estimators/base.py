@@ -1,0 +1,451 @@
+"""What regression and classification share: from a table to a fitted model, and back to predictions of f."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gpytorch
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from harmonicgp._validation import whole_number
+from harmonicgp.actions import Action, PrincipalNegation
+from harmonicgp.data.tables import Kind, TableEncoder, check_kinds, is_frame
+from harmonicgp.estimators.candidates import (
+    KERNELS,
+    Candidate,
+    candidates,
+    finish_cost,
+    inducing_for,
+    make_features,
+    make_kernel,
+    step_cost,
+)
+from harmonicgp.estimators.inputs import Array, Columns, Inputs, check_size
+from harmonicgp.estimators.rows import Rows, merge
+from harmonicgp.estimators.search import Data, SymmetryChoice, Trials, search
+from harmonicgp.features import Features, SparseFeatures
+from harmonicgp.groups import Resolution, check_resolution
+from harmonicgp.inference.closed_form import MAX_DENSE, chunks
+from harmonicgp.inference.posterior import Family
+from harmonicgp.inference.prediction import Predictor
+from harmonicgp.kernels.globe import GlobeKernel
+from harmonicgp.likelihoods.observation import Bound, observe
+from harmonicgp.training import Callback, Fit, Schedule, fit
+from harmonicgp.training.exact import fit_exact
+from harmonicgp.training.full_data import absorb
+from harmonicgp.training.problem import Problem
+
+#: Up to this many rows a model has an inducing point for each: no search, no batches, no rows held out.
+SMALL = 2000
+#: Inducing points of one block on larger tables; other symmetries get what costs the same.
+ONE_BLOCK = 1024
+#: Rows of a prediction at a time.
+CHUNK = 65_536
+
+
+@dataclass(frozen=True)
+class Components:
+    """The parts of f, one for each harmonic, in the units of y."""
+
+    labels: list[str]
+    mean: Array  #: [T, n], or [T, n, P]
+    std: Array  #: [T, n], or [T, n, P]
+    residual_std: Array  #: what no inducing point sees, [n], or [n, P]
+
+
+class HarmonicGPBase(BaseEstimator):
+    """Not for use by itself: see HarmonicGPRegressor and HarmonicGPClassifier."""
+
+    # Arguments, set by the subclasses' __init__.
+    kernel: str | gpytorch.kernels.Kernel
+    symmetry: str | Action | None
+    n_inducing: int | str
+    share_inducing: bool
+    resolution: Resolution
+    posterior: str
+    warp: str | None
+    columns: Any
+    missing: str
+    max_steps: int
+    batch_size: int
+    learning_rate: float
+    time_budget: float | None
+    validation_fraction: float
+    early_stopping: bool
+    checkpoint_dir: str | Path | None
+    callbacks: Sequence[Callback] | None
+    dtype: str
+    random_state: Any
+    progress: bool
+
+    # --- arguments ----------------------------------------------------------------------------------------------------
+
+    def _check_arguments(self) -> None:
+        if not (self.symmetry is None or self.symmetry == "auto" or isinstance(self.symmetry, Action)):
+            raise TypeError(
+                'symmetry must be "auto", None for one block, or an action of harmonicgp.actions, such as Negation([0]); '
+                f"got {self.symmetry!r}."
+            )
+        if not (
+            isinstance(self.kernel, gpytorch.kernels.Kernel)
+            or (isinstance(self.kernel, str) and self.kernel in KERNELS)
+        ):
+            raise ValueError(f"kernel must be one of {sorted(KERNELS)} or a GPyTorch kernel; got {self.kernel!r}.")
+        for name, allowed in (
+            ("posterior", ("auto", "block", "joint")),
+            ("warp", ("auto", None, "quantile")),
+            ("missing", ("refuse", "impute")),
+            ("dtype", ("auto", "float32", "float64")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {getattr(self, name)!r}.")
+        if self.n_inducing != "auto":
+            whole_number(self.n_inducing, "n_inducing", 1)
+        check_resolution(self.resolution)
+        self._schedule()  # checks the rest
+
+    def _schedule(self, **changes: Any) -> Schedule:
+        settings: dict[str, Any] = {
+            "max_steps": self.max_steps,
+            "batch_size": self.batch_size,
+            "learning_rate": self.learning_rate,
+            "time_budget": self.time_budget,
+            "validation_fraction": self.validation_fraction,
+            "early_stopping": bool(self.early_stopping),
+            "progress": bool(self.progress),
+        }
+        return Schedule(**(settings | changes))
+
+    # --- tables to numbers --------------------------------------------------------------------------------------------
+
+    def _encode(self, X: Any, reset: bool = False) -> Array:
+        """Rows as float64 numbers [n, d]; with `reset` the encoding is learned."""
+        if is_table(X):
+            validate_data(self, X, skip_check_array=True, reset=reset)
+            if reset:
+                self._table: TableEncoder | None = TableEncoder.fit(X, self._declared(), self.missing)  # type: ignore[arg-type]
+                return self._table.transform(X)
+            if self._table is not None:
+                return self._table.transform(X)
+        elif reset:
+            self._table = None
+        elif self._table is not None and len(self._table.names) != len(self._table.encoded_names):
+            raise ValueError(
+                "the model was fitted to a table whose columns hold text, dates or gaps: give a table with the columns "
+                f"{', '.join(self._table.names)}."
+            )
+        rows: Array = validate_data(self, X, dtype=np.float64, reset=reset)
+        return rows
+
+    def _declared(self) -> Mapping[str | int, Kind] | None:
+        if self.columns is None or self._image() is not None:
+            return None
+        if not isinstance(self.columns, Mapping):
+            raise TypeError(
+                'columns must be a dict such as {"lon": "longitude", "lat": "latitude", "hour": ("periodic", 24)}, or '
+                f'("image", (height, width)); got {self.columns!r}.'
+            )
+        return self.columns
+
+    def _image(self) -> tuple[int, int] | None:
+        """The height and width, where every row is an image."""
+        if isinstance(self.columns, tuple) and len(self.columns) == 2 and self.columns[0] == "image":
+            h, w = self.columns[1]
+            return whole_number(h, "the height of an image", 1), whole_number(w, "the width of an image", 1)
+        return None
+
+    def _describe(self, X: Array) -> None:
+        """Names and kinds of the encoded columns."""
+        if self._table is not None:
+            self.encoded_names_, self.column_kinds_ = list(self._table.encoded_names), dict(self._table.kinds)
+        else:
+            self.encoded_names_ = [f"column {j}" for j in range(X.shape[1])]
+            self.column_kinds_ = check_kinds(self._declared() or {}, None, X.shape[1])
+        image = self._image()
+        if image is not None and image[0] * image[1] != X.shape[1]:
+            raise ValueError(
+                f"images of {image[0]} x {image[1]} need {image[0] * image[1]} columns; X has {X.shape[1]}."
+            )
+        check_size(X, self.encoded_names_)
+        for j, kind in self.column_kinds_.items():
+            if kind == "latitude" and np.abs(X[:, j]).max() > 90:
+                raise ValueError(
+                    f"column {self.encoded_names_[j]} is declared a latitude and reaches {np.abs(X[:, j]).max():g} degrees: "
+                    "are longitude and latitude swapped?"
+                )
+
+    # --- fitting ------------------------------------------------------------------------------------------------------
+
+    def _fit_rows(
+        self,
+        rows: Rows,
+        target: Array,
+        noise: Array | None,
+        likelihood: Callable[[torch.dtype], gpytorch.likelihoods.Likelihood],
+        keep_out: bool = False,
+    ) -> Fit:
+        """Choose a shape, then fit it; target [P, N] and known noise variances [N] in model units."""
+        start = self._start
+        N = len(rows.X)
+        small = N <= SMALL
+        self._dtype = {"float32": torch.float32, "float64": torch.float64}.get(
+            self.dtype, torch.float64 if small else torch.float32
+        )
+        kinds, image = self.column_kinds_, self._image()
+        explicit = isinstance(self.symmetry, Action) or isinstance(self.kernel, gpytorch.kernels.Kernel)
+        if explicit:
+            columns = Columns.as_given(rows.X.shape[1], kinds, self._raw_columns(rows.X.shape[1]))
+        else:
+            columns = Columns.find(rows.X, rows.counts, kinds, self.encoded_names_, image)
+        self.warnings_ = [*(self._table.notes if self._table is not None else ()), *columns.notes]
+        data = Data(rows.X, target, noise, rows.counts, columns)
+        latents = observe(likelihood(self._dtype)).n_latent(len(target))
+        self.timings_ = {"prepare": time.perf_counter() - start}
+        self.symmetry_ = self._choose(data, likelihood, latents, small)
+        self.timings_["search"] = time.perf_counter() - start - self.timings_["prepare"]
+
+        candidate = self.symmetry_.candidate
+        principal = candidate.axes == "principal"
+        self._inputs = Inputs.fit(rows.X, rows.counts, columns, candidate.warp, principal)
+        action = self.symmetry_.action or candidate.action(self._inputs)
+        self.symmetry_.action = action
+        X, y, known, counts = data.tensors(self._inputs, self._dtype)
+        m = self._how_many(N, action, candidate, latents, small)
+        kernel = make_kernel(self.kernel, self._inputs, action, X, self._seed)
+        observed = observe(likelihood(self._dtype))
+        exact = small and action is None and m >= N and observed.is_gaussian and not keep_out
+        features: Features
+        if exact:
+            features = SparseFeatures(kernel, X, learn_inducing=False)
+        else:
+            features = make_features(
+                kernel,
+                action,
+                X,
+                m,
+                share=self.share_inducing,
+                resolution=self.resolution,
+                counts=counts,
+                seed=self._seed,
+            )
+        self.timings_["prepare"] = time.perf_counter() - start - self.timings_["search"]
+        plan = self._plan(N, small, keep_out)
+        callbacks = tuple(self.callbacks or ())
+        bound: Bound = self._bound_name() or ("tight" if observed.is_gaussian else "elbo")
+        if exact:
+            result = fit_exact(Problem(features, observed, X, y, None, known, bound, counts), plan, callbacks)
+        else:
+            family = (
+                self.posterior if self.posterior != "auto" else ("joint" if candidate.posterior == "joint" else "auto")
+            )
+            result = fit(
+                features,
+                observed.likelihood,
+                X,
+                y,
+                noise=known,
+                counts=counts,
+                family=family,  # type: ignore[arg-type]
+                bound=bound,
+                schedule=plan,
+                callbacks=callbacks,
+            )
+        self._keep(result)
+        return result
+
+    def _plan(self, N: int, small: bool, keep_out: bool) -> Schedule:
+        """The schedule for N rows."""
+        changes: dict[str, Any] = {"seed": self._seed, "keep_out": keep_out}
+        if small:
+            changes["batch_size"] = max(self.batch_size, N)
+            if not keep_out:
+                changes["validation_fraction"] = 0.0
+        if self.time_budget is not None:
+            changes["time_budget"] = max(self.time_budget - (time.perf_counter() - self._start), 1e-2)
+        if self.checkpoint_dir is not None:
+            changes["checkpoint"] = Path(self.checkpoint_dir) / "fit.checkpoint"
+        return self._schedule(**changes)
+
+    def _bound_name(self) -> Bound | None:
+        return None
+
+    def _keep(self, result: Fit) -> None:
+        """The fitted attributes."""
+        self.kernel_, self.likelihood_ = getattr(result.features.view, "kernel", None), result.observation.likelihood
+        self.elbo_, self.history_, self.n_steps_ = result.bound, result.history, len(result.history)
+        self.timings_ |= {name: float(value) for name, value in result.seconds.items()}
+        self._predictor = result.predictor()
+
+    def _raw_columns(self, d: int) -> list[int]:
+        """Columns whose units mean something to the kernel or the action (degrees, hours): left as they are."""
+        raw = set(self.symmetry.periods) if isinstance(self.symmetry, Action) else set()
+        for part in self.kernel.modules() if isinstance(self.kernel, gpytorch.kernels.Kernel) else ():
+            if isinstance(part, GlobeKernel | gpytorch.kernels.PeriodicKernel):
+                raw |= set(range(d)) if part.active_dims is None else set(part.active_dims.tolist())
+        return sorted(raw)
+
+    def _choose(
+        self,
+        data: Data,
+        likelihood: Callable[[torch.dtype], gpytorch.likelihoods.Likelihood],
+        latents: int,
+        small: bool,
+    ) -> SymmetryChoice:
+        """The candidate to fit: as told, or by a search."""
+        warp = {"auto": None, None: False, "quantile": True}[self.warp]
+        family: Family | None = None if self.posterior == "auto" else self.posterior  # type: ignore[assignment]
+        if isinstance(self.symmetry, Action):
+            if isinstance(self.symmetry, PrincipalNegation):
+                plain = Candidate("principal", self.symmetry.ways, bool(warp), family or "block")
+                self.symmetry.check_dim(data.X.shape[1])
+                return SymmetryChoice(plain, None, reason="as asked")
+            return SymmetryChoice(Candidate("raw", 0, bool(warp), family or "block"), self.symmetry, reason="as asked")
+        if isinstance(self.kernel, gpytorch.kernels.Kernel):
+            return SymmetryChoice(Candidate("raw", 0, bool(warp), "block"), None, reason="a kernel of your own")
+        if self.symmetry is None:
+            return SymmetryChoice(Candidate("raw", 0, bool(warp), "block"), None, reason="as asked")
+        if small:
+            reason = f"{len(data.X)} rows have an inducing point each: nothing to gain"
+            return SymmetryChoice(Candidate("raw", 0, bool(warp), "block"), None, reason=reason)
+        options = list(candidates(data.columns, warp, family))
+        trials = Trials(
+            self.kernel,
+            lambda: likelihood(self._dtype),
+            latents,
+            self._bound_name(),
+            self._dtype,
+            self.learning_rate,
+            self._seed,
+        )
+        until = math.inf if self.time_budget is None else self._start + 0.3 * self.time_budget
+        return search(data, options, trials, self.posterior, self._progress(), until)
+
+    def _exact_noise(self) -> bool:
+        """Whether noise is Gaussian, so that small tables have an exact model."""
+        return False
+
+    def _progress(self) -> Callable[[str], object] | None:
+        return None
+
+    def _how_many(self, N: int, action: Action | None, candidate: Candidate, latents: int, small: bool) -> int:
+        """Inducing points a block."""
+        if self.n_inducing != "auto":
+            return int(self.n_inducing)
+        if small and action is None and self._exact_noise():
+            return N
+        batch = min(self.batch_size, N)
+        allowance = step_cost(None, min(ONE_BLOCK, N), batch, "block", latents)
+        if self.time_budget is not None:
+            left = self.time_budget - (time.perf_counter() - self._start)
+            allowance = min(allowance, _affordable(left, N, self.max_steps, batch, latents))
+        most = MAX_DENSE if latents == 1 else max(256, int(MAX_DENSE / 2 / math.sqrt(latents)))
+        if small:
+            allowance = min(allowance, step_cost(None, min(512, N), batch, "block", latents))
+        return max(inducing_for(allowance, action, batch, candidate.posterior, latents, N, most), 1)
+
+    # --- predicting ---------------------------------------------------------------------------------------------------
+
+    def _inputs_of(self, X: Array) -> Tensor:
+        return torch.from_numpy(self._inputs.transform(X)).to(self._dtype)
+
+    def _batches(self, X: Any) -> Iterator[tuple[slice, Array]]:
+        """Encoded rows of X in pieces of bounded memory."""
+        check_is_fitted(self, "_predictor")
+        rows = self._encode(X)
+        for part in chunks(len(rows), CHUNK):
+            yield part, rows[part]
+
+    def _moments(self, rows: Array) -> tuple[Array, Array]:
+        """Mean and variance of f in model units, [P, n]."""
+        mean, variance = self._predictor.marginals(self._inputs_of(rows))
+        return mean.double().numpy(), variance.double().numpy()
+
+    def _absorb(self, X: Array, target: Array, noise: Array | None, counts: Array | None) -> None:
+        """New rows for the posterior, at the present hyper-parameters."""
+        data = Data(X, target, noise, counts, Columns.as_given(X.shape[1], {}))
+        x, y, known, weights = data.tensors(self._inputs, self._dtype)
+        predictor = self._predictor
+        observation = observe(self.likelihood_)
+        bound: Bound = self._bound_name() or ("tight" if observation.is_gaussian else "elbo")
+        problem = Problem(predictor.features, observation, x, y, None, known, bound, weights)
+        posterior = absorb(problem, predictor.whitened, predictor.posterior)
+        self._predictor = Predictor(predictor.features, predictor.whitened, posterior, None, predictor.chunk_size)
+
+    def predict_components(self, X: Any) -> Components:
+        """The parts of f, one for each harmonic, in the units of y (of f itself under a transformed target or classes).
+
+        Means add up to the latent function less its level. Under the block posterior the parts are independent; under a
+        joint one their standard deviations are marginal and do not add up.
+        """
+        check_is_fitted(self, "_predictor")
+        rows = self._encode(X)
+        mean, variance, residual = self._predictor.components(self._inputs_of(rows))
+        scale = self._component_scale()
+        m, s = (t.double().numpy().transpose(1, 2, 0) * scale for t in (mean, variance.clamp_min(0).sqrt()))
+        r = residual.double().sqrt().numpy()[:, None] * scale
+        if self._flat():
+            m, s, r = m[..., 0], s[..., 0], r[..., 0]
+        return Components(self._labels(), m, s, r)
+
+    def _component_scale(self) -> Array:
+        return np.ones(1)
+
+    def _flat(self) -> bool:
+        return self._predictor.posterior.n_outputs == 1
+
+    def _labels(self) -> list[str]:
+        features = self._predictor.features
+        frequencies = getattr(features, "block_frequencies", None)
+        if frequencies is None:
+            return ["all"] if len(features.block_order) == 1 else [f"block {b}" for b in features.block_order]
+        return ["t = " + ",".join(str(int(v)) for v in t) for t in frequencies]
+
+    def inducing_points(self) -> Array:
+        """The inducing inputs in the units of the encoded columns, [m, d]; NaN in columns that the model does not use."""
+        check_is_fitted(self, "_predictor")
+        Z = torch.cat([Z.detach().reshape(-1, Z.shape[-1]) for Z in self._predictor.features.inducing()])
+        return self._inputs.inverse(Z.double().numpy(), len(self.encoded_names_))
+
+
+def is_table(X: Any) -> bool:
+    """Whether X is a frame with names; one without (numbered columns) is an array."""
+    return is_frame(X) and all(isinstance(name, str) for name in getattr(X, "column_names", X.columns))
+
+
+def _affordable(seconds: float, N: int, steps: int, batch: int, latents: int) -> float:
+    """The modelled cost of a step for which training and finish take about `seconds` on this machine."""
+    a = torch.randn(700, 700)
+    a @ a
+    start = time.perf_counter()
+    for _ in range(3):
+        a @ a
+    rate = 0.2 * 3 * 2 * 700**3 / max(time.perf_counter() - start, 1e-6)  # a step reaches about a fifth of it
+    low, high = 16, ONE_BLOCK
+    while low < high:
+        m = (low + high + 1) // 2
+        total = steps * step_cost(None, m, batch, "block", latents) + 4 * finish_cost(None, 2 * m, N)
+        low, high = (m, high) if total <= 0.8 * seconds * rate else (low, m - 1)
+    return step_cost(None, low, batch, "block", latents)
+
+
+def fresh_seed(random_state: Any) -> int:
+    """A seed from scikit-learn's kinds of random state."""
+    return int(check_random_state(random_state).randint(2**31 - 10**6))
+
+
+def merged(X: Array, y: Array, noise: Array | None, weight: Array | None) -> Rows:
+    """Distinct rows; a clear error when none is left."""
+    rows = merge(X, y, noise, weight)
+    if len(rows.X) == 0:
+        raise ValueError("all rows have weight zero: give some a positive sample_weight.")
+    return rows

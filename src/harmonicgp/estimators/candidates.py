@@ -1,0 +1,226 @@
+"""What a model of a table can be: axes, symmetry, warping, posterior; and what it costs, from shapes alone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import gpytorch
+import torch
+from torch import Tensor
+
+from harmonicgp.actions import Action, ImageFlip, ImageShift, Longitude, Negation, Translation
+from harmonicgp.actions.negation import strided
+from harmonicgp.estimators.inputs import Columns, Inputs
+from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
+from harmonicgp.groups import Resolution
+from harmonicgp.inducing import median_distance, place
+from harmonicgp.inference.posterior import Family
+from harmonicgp.kernels.globe import GlobeKernel, unit_vectors
+
+Axes: TypeAlias = Literal["raw", "principal"]
+
+KERNELS = {"rbf": None, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
+
+#: What an evaluation of a kernel costs, in floating-point operations of a matrix product that takes as long.
+KERNEL_COST = 3000.0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A shape of model: `ways` of negation (none for one block), or an action that the columns declare."""
+
+    axes: Axes = "raw"
+    ways: int = 0
+    warp: bool = False
+    posterior: Family = "block"
+    declared: Action | None = None
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks the complex resolution has."""
+        return self.declared.group.n_blocks("complex") if self.declared is not None else 2**self.ways
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        if self.declared is not None:
+            return f"{self.declared!r}"
+        what = "one block" if self.ways == 0 else f"negation in {self.ways} way{'s' if self.ways > 1 else ''}"
+        return f"{what}, {'columns' if self.axes == 'raw' else 'principal axes'}"
+
+    def action(self, inputs: Inputs) -> Action | None:
+        """How the group moves model inputs."""
+        if self.declared is not None or self.ways == 0:
+            return self.declared
+        plain = inputs.plain
+        return Negation([[plain[i] for i in subset] for subset in strided(len(plain), self.ways)])
+
+
+def candidates(columns: Columns, warp: bool | None, family: Family | None) -> Iterator[Candidate]:
+    """All that are compared, one block on raw columns first; `warp` and `family` None leave them open."""
+    first: Family = family or "block"
+    plain = sum(j not in columns.kinds for j in columns.used)
+    if columns.image is not None:
+        h, w = columns.image
+        yield Candidate(posterior=first)
+        yield Candidate(posterior=first, declared=ImageFlip((h, w)))
+        for step in (4, 2):
+            if h % step == 0 and w % step == 0 and 1 < (h // step) * (w // step) <= 64:
+                yield Candidate(posterior=first, declared=ImageShift((h, w), step))
+                break
+        return
+    for warped in (False, True) if warp is None and columns.skewed else (bool(warp and columns.skewed),):
+        for axes in ("raw", "principal") if plain > 1 else ("raw",):
+            for ways in range(min(3, plain) + 1):
+                yield Candidate(axes, ways, warped, first)
+        for action in _declared(columns):
+            yield Candidate("raw", 0, warped, first, action)
+
+
+def _declared(columns: Columns) -> Iterator[Action]:
+    for i, j in enumerate(columns.used):
+        kind = columns.kinds.get(j)
+        if kind == "longitude":
+            yield Longitude(12, axis=i)
+            yield Longitude(24, axis=i)
+        elif isinstance(kind, tuple):
+            yield Translation(axis=i, period=kind[1], order=6)
+            yield Translation(axis=i, period=kind[1], order=12)
+
+
+# --- building -------------------------------------------------------------------------------------------------------------
+
+
+def make_kernel(
+    kernel: str | gpytorch.kernels.Kernel, inputs: Inputs, action: Action | None, rows: Tensor, seed: int
+) -> gpytorch.kernels.Kernel:
+    """A copy of the user's kernel, or one of a name for columns of their kinds, with lengthscales by the median distance.
+
+    Plain columns have lengthscales of their own unless the action would mix them; a globe kernel takes longitude and
+    latitude, a periodic kernel each periodic column; all are multiplied.
+    """
+    if isinstance(kernel, gpytorch.kernels.Kernel):
+        return copy.deepcopy(kernel).to(rows.dtype)
+    parts: list[gpytorch.kernels.Kernel] = []
+    plain, kinds = inputs.plain, inputs.kinds
+    if plain:
+        mixes = action is not None and not isinstance(action, Negation | Translation)
+        d = None if mixes else len(plain)
+        part = _stationary(kernel, d, plain if kinds else None)
+        part.lengthscale = median_distance(rows[:, plain], seed=seed, ard=not mixes)
+        parts.append(part)
+    for i, kind in kinds.items():
+        if kind == "longitude":
+            place_ = [i, next(j for j, other in kinds.items() if other == "latitude")]
+            base = _stationary(kernel, None, None)
+            base.lengthscale = 0.3 * float(median_distance(unit_vectors(rows[:, place_].double()), seed=seed))
+            parts.append(GlobeKernel(base, active_dims=place_))
+        elif isinstance(kind, tuple):
+            periodic = gpytorch.kernels.PeriodicKernel(active_dims=[i], lengthscale_constraint=_log_scale())
+            periodic.period_length = kind[1]
+            periodic.raw_period_length.requires_grad_(False)
+            periodic.lengthscale = 1.0
+            parts.append(periodic)
+    product = parts[0] if len(parts) == 1 else gpytorch.kernels.ProductKernel(*parts)
+    scaled = gpytorch.kernels.ScaleKernel(product, outputscale_constraint=_log_scale()).to(rows.dtype)
+    scaled.outputscale = 1.0
+    return scaled
+
+
+def _log_scale(lower: float = 0.0) -> gpytorch.constraints.GreaterThan:
+    """Learned on a logarithmic scale, so that a lengthscale of a column that does not matter can grow without end."""
+    return gpytorch.constraints.GreaterThan(lower, transform=torch.exp, inv_transform=torch.log)
+
+
+def _stationary(name: str, d: int | None, active: list[int] | None) -> gpytorch.kernels.Kernel:
+    nu = KERNELS[name]
+    arguments = {"ard_num_dims": d, "active_dims": active, "lengthscale_constraint": _log_scale()}
+    if nu is None:
+        return gpytorch.kernels.RBFKernel(**arguments)
+    return gpytorch.kernels.MaternKernel(nu=nu, **arguments)
+
+
+def make_gaussian(noise: float, dtype: torch.dtype) -> gpytorch.likelihoods.GaussianLikelihood:
+    """Gaussian noise, starting from a variance."""
+    likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=_log_scale(1e-6)).to(dtype)
+    likelihood.noise = noise
+    return likelihood
+
+
+def make_student_t(noise: float, dtype: torch.dtype) -> gpytorch.likelihoods.StudentTLikelihood:
+    """Student-t noise, starting from a squared scale and four degrees of freedom."""
+    likelihood = gpytorch.likelihoods.StudentTLikelihood(
+        deg_free_constraint=_log_scale(2.01), noise_constraint=_log_scale(1e-6)
+    ).to(dtype)
+    likelihood.noise, likelihood.deg_free = noise, 4.0
+    return likelihood
+
+
+def make_features(
+    kernel: gpytorch.kernels.Kernel,
+    action: Action | None,
+    rows: Tensor,
+    n_inducing: int,
+    *,
+    share: bool = True,
+    resolution: Resolution = "complex",
+    counts: Tensor | None = None,
+    method: Literal["kmeans", "rows"] = "kmeans",
+    seed: int = 0,
+) -> Features:
+    """One block, or one for each harmonic, with inducing inputs placed among the rows."""
+    if action is None:
+        return SparseFeatures(kernel, place(rows, n_inducing, method, seed=seed, counts=counts))
+    if share:
+        Z = place(rows, n_inducing, method, action=action, seed=seed, counts=counts)
+    else:
+        blocks = action.group.n_blocks(resolution)
+        sets = [place(rows, n_inducing, method, action, seed=seed + t, counts=counts) for t in range(blocks)]
+        m = min(len(Z) for Z in sets)
+        Z = torch.stack([Z[:m] for Z in sets])
+    return HarmonicFeatures(kernel, action, Z, resolution)
+
+
+# --- modelled cost --------------------------------------------------------------------------------------------------------
+
+
+def step_cost(action: Action | None, m: int, batch: int, family: Family, outputs: int = 1) -> float:
+    """The modelled cost of a training step, in floating-point operations: from shapes alone, so that reruns agree."""
+    shapes, order = _shapes(action, m)
+    features = sum(n * (6.0 * f**3 + 6.0 * f**2 * batch) for n, f in shapes)
+    F = sum(n * f for n, f in shapes)
+    seen = [(1, F)] if family == "joint" else shapes
+    posterior = sum(n * (4.0 * f**3 + 6.0 * f**2 * batch) for n, f in seen)
+    return features + outputs * posterior + KERNEL_COST * order * m * (m + batch)
+
+
+def finish_cost(action: Action | None, m: int, N: int) -> float:
+    """The modelled cost of a closed form on all rows, and of refining scalars."""
+    F = sum(n * f for n, f in _shapes(action, m)[0])
+    return 2.0 * N * F**2 + 15.0 * F**3
+
+
+def _shapes(action: Action | None, m: int) -> tuple[list[tuple[int, int]], int]:
+    if action is None:
+        return [(1, m)], 1
+    pairs = action.group.conjugate_pairs
+    own = sum(t == minus for t, minus in pairs)
+    return [(own, m), (len(pairs) - own, 2 * m)], action.group.order
+
+
+def inducing_for(
+    cost: float, action: Action | None, batch: int, family: Family, outputs: int, largest: int, most_features: int
+) -> int:
+    """The largest number of inducing points a block whose step costs no more than `cost`."""
+    per_point = sum(n * f for n, f in _shapes(action, 1)[0])
+    low, high = 1, max(1, min(largest, most_features // per_point))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if step_cost(action, middle, batch, family, outputs) <= cost:
+            low = middle
+        else:
+            high = middle - 1
+    return low

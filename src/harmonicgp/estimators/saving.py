@@ -1,0 +1,255 @@
+"""One file for a model: safetensors with a JSON header. Loading runs nothing that the file brings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import gpytorch
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from harmonicgp._files import ModelFileError, read_container, write_container
+from harmonicgp._specs import (
+    SpecError,
+    action_spec,
+    build_action,
+    build_kernel,
+    build_likelihood,
+    kernel_spec,
+    likelihood_spec,
+)
+from harmonicgp.actions import Action
+from harmonicgp.data.tables import TableEncoder
+from harmonicgp.estimators.candidates import Candidate
+from harmonicgp.estimators.inputs import Array, Inputs
+from harmonicgp.estimators.predictive import Conformal
+from harmonicgp.estimators.search import SymmetryChoice
+from harmonicgp.estimators.targets import Target
+from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
+from harmonicgp.inference.closed_form import StreamedPosterior
+from harmonicgp.inference.posterior import Posterior
+from harmonicgp.inference.prediction import Predictor
+
+FORMAT = 1
+#: Fitted attributes that are plain values.
+_PLAIN = (
+    "elbo_",
+    "history_",
+    "n_steps_",
+    "n_features_in_",
+    "encoded_names_",
+    "target_names_",
+    "timings_",
+    "warnings_",
+    "validation_",
+)
+_PRIVATE = ("_one", "_seed")
+
+
+class SavedModel:
+    """`save` and `load` for the estimators."""
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file, whole or not at all."""
+        check_is_fitted(self, "_predictor")
+        header, tensors = pack(self)
+        write_container(Path(path), "model", FORMAT, header, tensors)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The model of a file that `save` wrote."""
+        model = load_model(path)
+        if not isinstance(model, cls):
+            raise ModelFileError(
+                f"{path} holds a {type(model).__name__}: use {type(model).__name__}.load, or load_model."
+            )
+        return model
+
+
+def load_model(path: str | Path) -> Any:
+    """The estimator of a file, whichever it is."""
+    container = read_container(Path(path), "model", FORMAT)
+    try:
+        return unpack(container.header, container.tensors)
+    except (KeyError, TypeError, IndexError, AttributeError, SpecError, RuntimeError) as error:
+        raise ModelFileError(f"{path} is not a model that this version of harmonicgp can read: {error}") from error
+
+
+def pack(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A JSON header and tensors."""
+    predictor: Predictor = model._predictor
+    posterior = predictor.posterior
+    if isinstance(posterior, StreamedPosterior):
+        raise ValueError(
+            'a joint posterior of this size lives on the training data and cannot be saved: fit with posterior="block", or '
+            "with fewer inducing points."
+        )
+    inputs, arrays = model._inputs.state()
+    tensors = {f"inputs.{name}": torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
+    header: dict[str, Any] = {
+        "estimator": type(model).__name__,
+        "arguments": _arguments(model),
+        "table": None if model._table is None else model._table.state(),
+        "inputs": inputs,
+        "dtype": str(model._dtype).removeprefix("torch."),
+        "kernel": kernel_spec(model.kernel_),
+        "likelihood": likelihood_spec(model.likelihood_),
+        "features": _features_header(predictor.features),
+        "posterior": {"family": posterior.family, "stacks": len(posterior.means)},
+        "symmetry": _symmetry_header(model.symmetry_),
+        "column_kinds": [[j, list(k) if isinstance(k, tuple) else k] for j, k in model.column_kinds_.items()],
+        "feature_names": [str(n) for n in model.feature_names_in_] if hasattr(model, "feature_names_in_") else None,
+        "plain": {name: getattr(model, name) for name in (*_PLAIN, *_PRIVATE)},
+        "classes": _classes_header(model),
+    }
+    # The predictor's own features: with its whitened ones they are what predictions were made of.
+    kernel = predictor.features.view.kernel  # type: ignore[attr-defined]
+    tensors |= {f"kernel.{name}": value for name, value in kernel.state_dict().items()}
+    tensors |= {f"likelihood.{name}": value for name, value in model.likelihood_.state_dict().items()}
+    tensors["Z"] = predictor.features.inducing()[0].detach()
+    for i, (mean, Lambda) in enumerate(zip(posterior.means, posterior.precisions, strict=True)):
+        tensors |= {f"posterior.mean.{i}": mean, f"posterior.precision.{i}": Lambda}
+    target: Target | None = getattr(model, "_target", None)
+    if target is not None:
+        header["target"], arrays = target.state()
+        tensors |= {f"target.{name}": torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
+        header["calibration"] = len(model._calibration)
+        tensors |= {f"calibration.{i}": torch.from_numpy(c.pit) for i, c in enumerate(model._calibration)}
+    return header, tensors
+
+
+def unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
+    """The estimator that `pack` took apart."""
+    from harmonicgp.estimators.classifier import HarmonicGPClassifier
+    from harmonicgp.estimators.regressor import HarmonicGPRegressor
+
+    known: dict[str, Any] = {c.__name__: c for c in (HarmonicGPRegressor, HarmonicGPClassifier)}
+    arguments = dict(header["arguments"])
+    for name, build in (("symmetry", build_action), ("kernel", build_kernel)):
+        if isinstance(arguments[name], dict):
+            arguments[name] = build(arguments[name])
+    arguments["columns"] = _columns_from(arguments["columns"])
+    model = known[header["estimator"]](**arguments)
+    for name, value in header["plain"].items():
+        if name not in (*_PLAIN, *_PRIVATE):
+            raise KeyError(name)
+        setattr(model, name, value)
+    if header["feature_names"] is not None:
+        model.feature_names_in_ = np.array(header["feature_names"], dtype=object)
+    model.column_kinds_ = {
+        int(j): ("periodic", float(k[1])) if isinstance(k, list) else k for j, k in header["column_kinds"]
+    }
+    model._table = None if header["table"] is None else TableEncoder.from_state(header["table"])
+    model._inputs = Inputs.from_state(header["inputs"], _arrays(tensors, "inputs."))
+    model._dtype = {"float32": torch.float32, "float64": torch.float64}[header["dtype"]]
+    model.kernel_, model.likelihood_ = build_kernel(header["kernel"]), build_likelihood(header["likelihood"])
+    model.kernel_.load_state_dict(_tensors(tensors, "kernel."))
+    model.likelihood_.load_state_dict(_tensors(tensors, "likelihood."))
+    features = _features(header["features"], model.kernel_, tensors["Z"])
+    stacks = range(header["posterior"]["stacks"])
+    posterior = Posterior.from_precisions(
+        header["posterior"]["family"],
+        [tensors[f"posterior.mean.{i}"] for i in stacks],
+        [tensors[f"posterior.precision.{i}"] for i in stacks],
+    )
+    model._predictor = Predictor.freeze(features, posterior)
+    model.symmetry_ = _symmetry(header["symmetry"], header["features"])
+    if header.get("target") is not None:
+        model._target = Target.from_state(header["target"], _arrays(tensors, "target."))
+        model._calibration = tuple(Conformal(tensors[f"calibration.{i}"].numpy()) for i in range(header["calibration"]))
+    if header["classes"] is not None:
+        model.classes_ = np.array(header["classes"]["values"], dtype=np.dtype(_dtype_name(header["classes"]["dtype"])))
+    return model
+
+
+def _arguments(model: Any) -> dict[str, Any]:
+    """The constructor's arguments as JSON; callbacks are not kept."""
+    arguments = dict(model.get_params(deep=False))
+    arguments["callbacks"] = None
+    if isinstance(arguments["kernel"], gpytorch.kernels.Kernel):
+        arguments["kernel"] = kernel_spec(arguments["kernel"])
+    if isinstance(arguments["symmetry"], Action):
+        arguments["symmetry"] = action_spec(arguments["symmetry"])
+    if not (arguments["random_state"] is None or isinstance(arguments["random_state"], int | np.integer)):
+        arguments["random_state"] = model._seed
+    if arguments["checkpoint_dir"] is not None:
+        arguments["checkpoint_dir"] = None  # a place on the machine that fitted
+    columns = arguments["columns"]
+    if isinstance(columns, Mapping):
+        arguments["columns"] = [[key, list(k) if isinstance(k, tuple | list) else k] for key, k in columns.items()]
+    elif isinstance(columns, tuple):
+        arguments["columns"] = {"image": list(columns[1])}
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in arguments.items()}
+
+
+def _columns_from(columns: Any) -> Any:
+    if isinstance(columns, dict):
+        return ("image", tuple(columns["image"]))
+    if isinstance(columns, list):
+        return {key: tuple(kind) if isinstance(kind, list) else kind for key, kind in columns}
+    return None
+
+
+def _features_header(features: Features) -> dict[str, Any]:
+    if isinstance(features, HarmonicFeatures):
+        return {
+            "class": "harmonic",
+            "action": action_spec(features.action),
+            "resolution": features.transform.resolution,
+            "frequencies": list(features.keep),
+        }
+    return {"class": "sparse"}
+
+
+def _features(header: Mapping[str, Any], kernel: gpytorch.kernels.Kernel, Z: Tensor) -> Features:
+    if header["class"] == "sparse":
+        return SparseFeatures(kernel, Z)
+    action = build_action(header["action"])
+    if action is None:
+        raise KeyError("action")
+    return HarmonicFeatures(kernel, action, Z, header["resolution"], header["frequencies"], check=False)
+
+
+def _symmetry_header(choice: SymmetryChoice) -> dict[str, Any]:
+    candidate = asdict(choice.candidate) | {"declared": None}
+    declared = None if choice.candidate.declared is None else action_spec(choice.candidate.declared)
+    return {
+        "candidate": candidate,
+        "declared": declared,
+        "table": choice.table,
+        "reason": choice.reason,
+        "cost": choice.cost,
+    }
+
+
+def _symmetry(header: Mapping[str, Any], features: Mapping[str, Any]) -> SymmetryChoice:
+    declared = None if header["declared"] is None else build_action(header["declared"])
+    candidate = Candidate(**(dict(header["candidate"]) | {"declared": declared}))
+    action = build_action(features["action"]) if features["class"] == "harmonic" else None
+    return SymmetryChoice(candidate, action, list(header["table"]), header["reason"], header["cost"])
+
+
+def _classes_header(model: Any) -> dict[str, Any] | None:
+    classes = getattr(model, "classes_", None)
+    if classes is None:
+        return None
+    return {"dtype": classes.dtype.str if classes.dtype.kind != "O" else "O", "values": classes.tolist()}
+
+
+def _dtype_name(name: str) -> str:
+    if name != "O" and np.dtype(name).kind not in "biufUS":
+        raise TypeError(f"classes of type {name}")
+    return name
+
+
+def _tensors(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _arrays(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Array]:
+    return {name: value.numpy() for name, value in _tensors(tensors, prefix).items()}

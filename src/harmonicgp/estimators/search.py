@@ -1,0 +1,243 @@
+"""The choice of a symmetry: candidates compared by their bounds at equal modelled cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gpytorch
+import numpy as np
+import torch
+from torch import Tensor
+
+from harmonicgp.actions import Action
+from harmonicgp.estimators.candidates import (
+    Candidate,
+    finish_cost,
+    inducing_for,
+    make_features,
+    make_kernel,
+    step_cost,
+)
+from harmonicgp.estimators.inputs import Array, Columns, Inputs
+from harmonicgp.inference.closed_form import MAX_DENSE
+from harmonicgp.likelihoods.observation import Bound
+from harmonicgp.training import Schedule, fit
+
+#: A candidate must beat one block by this many nats a row.
+MARGIN = 0.005
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of short fits."""
+
+    rows: int
+    inducing: int  #: of one block; the others get what costs the same
+    steps: int
+    batch: int
+    keep: int  #: how many go on
+
+
+ROUNDS = (Round(4_000, 128, 60, 512, 4), Round(12_000, 384, 60, 1024, 1))
+
+
+@dataclass(frozen=True)
+class Data:
+    """Encoded, merged rows and model targets."""
+
+    X: Array  #: [N, d]
+    target: Array  #: [P, N]
+    noise: Array | None  #: known variances in model units, [N]
+    counts: Array | None
+    columns: Columns
+
+    def part(self, rows: Array) -> Data:
+        """Some of the rows."""
+        return Data(
+            self.X[rows],
+            self.target[:, rows],
+            None if self.noise is None else self.noise[rows],
+            None if self.counts is None else self.counts[rows],
+            self.columns,
+        )
+
+    def tensors(self, inputs: Inputs, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Model inputs, targets, noise and counts."""
+
+        def tensor(a: Array | None) -> Tensor | None:
+            return None if a is None else torch.from_numpy(np.ascontiguousarray(a)).to(dtype)
+
+        return (
+            torch.from_numpy(inputs.transform(self.X)).to(dtype),
+            torch.from_numpy(np.ascontiguousarray(self.target)).to(dtype),
+            tensor(self.noise),
+            tensor(self.counts),
+        )
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What short fits need beside the data and a candidate."""
+
+    kernel: str | gpytorch.kernels.Kernel
+    likelihood: Callable[[], gpytorch.likelihoods.Likelihood]
+    latents: int
+    bound: Bound | None
+    dtype: torch.dtype
+    learning_rate: float
+    seed: int
+
+
+@dataclass
+class SymmetryChoice:
+    """The model's symmetry, and the table of candidates it was chosen from. `print(choice)` shows it."""
+
+    candidate: Candidate
+    action: Action | None
+    table: list[dict[str, Any]] = field(default_factory=list)
+    reason: str = ""
+    cost: float = 0.0  #: modelled, of the search
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        if self.action is None:
+            return self.candidate.name
+        return self.candidate.name if self.candidate.ways else repr(self.action)
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.reason}" if self.reason else self.name]
+        if self.table:
+            lines.append(
+                f"{'':2}{'candidate':36} {'warp':4} {'posterior':9} {'round':>5} {'points':>10} {'bound/row':>10}"
+            )
+        for row in self.table:
+            mark = "*" if row["chosen"] else ""
+            points = f"{row['blocks']} x {row['n_inducing']}"
+            bound = f"{row['bound']:10.4f}" if row["bound"] is not None else f"{'failed':>10}"
+            posterior = row["posterior"] if row["posterior"] == row["finish"] else f"{row['posterior']}*"
+            lines.append(
+                f"{mark:2}{row['name']:36} {'yes' if row['warp'] else 'no':4} {posterior:9} "
+                f"{row['round']:5d} {points:>10} {bound}"
+            )
+        if any(row["posterior"] != row["finish"] for row in self.table):
+            lines.append("  (block*: trained with independent blocks, finished jointly)")
+        return "\n".join(lines)
+
+
+def search(
+    data: Data,
+    options: Sequence[Candidate],
+    trials: Trials,
+    family: str,
+    progress: Callable[[str], object] | None = None,
+    until: float = float("inf"),
+) -> SymmetryChoice:
+    """The best of the options, one block on raw columns among them; `until`, a time, cuts the search short."""
+    table: list[dict[str, Any]] = []
+    cost, standing = 0.0, list(options)
+    best: dict[Candidate, float] = {}
+    for number, stage in enumerate(ROUNDS, start=1):
+        N = len(data.X)
+        chosen = np.sort(np.random.default_rng([trials.seed, number]).permutation(N)[: stage.rows])
+        part, best = data.part(chosen), {}
+        for candidate in standing:
+            if best and time.perf_counter() > until:
+                break
+            if progress is not None:
+                progress(candidate.name)
+            row = _trial(part, candidate, trials, stage, family == "auto")
+            row["round"] = number
+            cost += row["cost"]
+            table.append(row)
+            if row["bound"] is not None:
+                best[candidate] = row["bound"]
+        if not best or number == len(ROUNDS) or time.perf_counter() > until:
+            break
+        standing = _next(best, stage.keep, family, options[0])
+    winner, reason = _winner(best, options[0])
+    for row in table:
+        row["chosen"] = row["round"] == table[-1]["round"] and row["key"] == winner
+    for row in table:
+        del row["key"]
+    inputs = Inputs.fit(data.X[:100], None, data.columns)
+    return SymmetryChoice(winner, winner.action(inputs), table, reason, cost)
+
+
+def _next(best: dict[Candidate, float], keep: int, family: str, plain: Candidate) -> list[Candidate]:
+    """The best few, one block among them; with the posterior open, the best two with blocks jointly too."""
+    ranked = sorted(best, key=lambda c: -best[c])
+    standing = [replace(c, posterior=plain.posterior) for c in ranked[:keep]]
+    standing = list(dict.fromkeys([plain, *standing]))
+    if family == "auto":
+        blocked = [c for c in standing if c.blocks > 1][:2]
+        standing += [replace(c, posterior="joint") for c in blocked]
+    return standing
+
+
+def _winner(best: dict[Candidate, float], plain: Candidate) -> tuple[Candidate, str]:
+    if not best:
+        return plain, "no short fit ended well, so one block was taken"
+    first = max(best, key=lambda c: best[c])
+    blocks = [c for c in best if c.blocks == 1]
+    rival = max(blocks, key=lambda c: best[c]) if blocks else None
+    if rival is not None and first.blocks > 1 and best[first] < best[rival] + MARGIN:
+        return rival, f"no symmetry beat one block by {MARGIN} nats a row at equal cost"
+    if rival is None or first is rival:
+        return first, "the highest bound a row at equal cost"
+    return first, f"{best[first] - best[rival]:.3f} nats a row above one block at equal cost"
+
+
+def _trial(data: Data, candidate: Candidate, trials: Trials, stage: Round, either: bool) -> dict[str, Any]:
+    """A short fit: its bound per row, and what it cost by the model; `either` lets the finish choose the posterior."""
+    inputs = Inputs.fit(data.X, data.counts, data.columns, candidate.warp, candidate.axes == "principal")
+    action = candidate.action(inputs)
+    N = len(data.X)
+    batch = min(stage.batch, N)
+    allowance = step_cost(None, stage.inducing, batch, "block", trials.latents)
+    m = inducing_for(allowance, action, batch, candidate.posterior, trials.latents, N, MAX_DENSE // 2)
+    rows, y, noise, counts = data.tensors(inputs, trials.dtype)
+    row: dict[str, Any] = {
+        "name": candidate.name,
+        "blocks": candidate.blocks,
+        "n_inducing": m,
+        "warp": candidate.warp,
+        "posterior": candidate.posterior,  # in training
+        "finish": candidate.posterior,  # at the end
+        "steps": stage.steps,
+        "cost": stage.steps * step_cost(action, m, batch, candidate.posterior, trials.latents)
+        + finish_cost(action, m, N),
+        "bound": None,
+        "key": candidate,
+    }
+    schedule = Schedule(
+        max_steps=stage.steps,
+        batch_size=batch,
+        learning_rate=2 * trials.learning_rate,
+        refine=False,
+        seed=trials.seed,
+        progress=False,
+        full_passes=1,
+    )
+    try:
+        kernel = make_kernel(trials.kernel, inputs, action, rows, trials.seed)
+        features = make_features(kernel, action, rows, m, method="rows", seed=trials.seed)
+        result = fit(
+            features,
+            trials.likelihood(),
+            rows,
+            y,
+            noise=noise,
+            counts=counts,
+            family="auto" if either and candidate.posterior == "block" else candidate.posterior,
+            bound=trials.bound,
+            schedule=schedule,
+        )
+    except (ValueError, ArithmeticError, torch.linalg.LinAlgError):  # type: ignore[attr-defined]
+        return row  # a candidate that cannot be fitted is out
+    if np.isfinite(result.bound):
+        row |= {"bound": result.bound, "finish": result.posterior.family}
+    return row

@@ -1,0 +1,134 @@
+"""Few rows, Gaussian noise: the exact marginal likelihood, by a quasi-Newton method.
+
+With an inducing point at every row the bound is the marginal likelihood itself. Its gradient needs one factorisation and no
+derivative of it:  d log p / dK = (alpha alpha' - P (K + D)^{-1}) / 2  with alpha = (K + D)^{-1} y, D the noise, P outputs.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+from tqdm import tqdm
+
+from harmonicgp.features.base import Features
+from harmonicgp.inference.closed_form import closed_form, gather_statistics
+from harmonicgp.likelihoods.observation import GaussianObservation
+from harmonicgp.training.fit import Callback, Fit, stop_wanted
+from harmonicgp.training.problem import Problem
+from harmonicgp.training.schedule import Schedule
+
+
+def log_marginal(problem: Problem, gradient: bool = False) -> float:
+    """Log p(y) of all rows, repeats counted; with `gradient`, that of *minus* log p(y) is added to the parameters' `.grad`."""
+    observation = problem.observation
+    assert isinstance(observation, GaussianObservation)
+    y, N, P = problem.centred().double(), problem.N, len(problem.y)
+    c = torch.ones(N, dtype=torch.float64) if problem.counts is None else problem.counts.double()
+    K = problem.features.view.zx(problem.X, problem.X)
+    s2 = observation.noise(problem.noise).double().expand(N)
+    with torch.no_grad():
+        # c equal rows are one row of noise s2/c, up to a factor that depends on s2
+        H = K.detach().double() + torch.diag(s2 / c)
+        L, info = torch.linalg.cholesky_ex(H)
+        if int(info) != 0 or not torch.isfinite(L).all():
+            return -math.inf
+        alpha = torch.cholesky_solve(y.mT, L)  # [N, P]
+        logdet = 2 * L.diagonal().log().sum()
+        repeated = ((c - 1) * (2 * math.pi * s2).log() + c.log()).sum()
+        value = -0.5 * float((y.mT * alpha).sum() + P * (logdet + N * math.log(2 * math.pi) + repeated))
+        if not gradient:
+            return value
+        G = 0.5 * (P * torch.cholesky_inverse(L) - alpha @ alpha.mT)  # of minus the value
+        noise_gradient = G.diagonal() / c + 0.5 * P * (c - 1) / s2
+    torch.autograd.backward([K, s2], [G.to(K.dtype), noise_gradient])
+    return value
+
+
+def fit_exact(problem: Problem, plan: Schedule, callbacks: Sequence[Callback] = ()) -> Fit:
+    """Kernel and noise by their marginal likelihood; the posterior in closed form. Z of the features must be X."""
+    assert isinstance(problem.observation, GaussianObservation)
+    start = time.perf_counter()
+    parameters = [p for p in problem.parameters() if p.requires_grad]
+    history: list[dict[str, Any]] = []
+    until = math.inf if plan.time_budget is None else 0.85 * plan.time_budget
+    bar = tqdm(total=plan.max_steps, desc="fit", disable=None if plan.progress else True, leave=False)
+    best: tuple[float, np.ndarray[Any, Any]] = (math.inf, _pack(parameters))
+
+    def objective(values: np.ndarray[Any, Any]) -> tuple[float, np.ndarray[Any, Any]]:
+        nonlocal best
+        _unpack(parameters, values)
+        for p in parameters:
+            p.grad = None
+        loss = -log_marginal(problem, gradient=True) / problem.size
+        if not math.isfinite(loss):  # too far: send the search back
+            return 1e10, np.zeros_like(values)
+        slope = np.concatenate([
+            np.zeros(p.numel()) if p.grad is None else p.grad.detach().double().reshape(-1).numpy() for p in parameters
+        ]) / problem.size  # fmt: skip
+        if loss < best[0]:
+            best = (loss, values.copy())
+        record = {"step": len(history) + 1, "bound": -loss, "seconds": time.perf_counter() - start}
+        history.append(record)
+        bar.update()
+        bar.set_postfix(bound=f"{-loss:.3f}", refresh=False)
+        if stop_wanted(callbacks, record) or record["seconds"] > until or len(history) >= plan.max_steps:
+            raise _EnoughError
+        return loss, slope
+
+    with bar:
+        try:
+            if parameters and plan.max_steps > 0:
+                minimize(
+                    objective,
+                    _pack(parameters),
+                    jac=True,
+                    method="L-BFGS-B",
+                    bounds=[(-14.0, 14.0)] * sum(p.numel() for p in parameters),
+                    options={"maxiter": plan.max_steps, "ftol": 1e-8, "gtol": 1e-6},
+                )
+        except _EnoughError:
+            pass
+    _unpack(parameters, best[1])
+    trained = time.perf_counter() - start
+    return _finish(problem, history, trained, start)
+
+
+class _EnoughError(Exception):
+    """The search was told to stop."""
+
+
+@torch.no_grad()
+def _finish(problem: Problem, history: list[dict[str, Any]], trained: float, start: float) -> Fit:
+    features: Features = problem.features
+    observation = problem.observation
+    assert isinstance(observation, GaussianObservation)
+    s2 = float(observation.noise().double())
+    weights = None if problem.noise is None else s2 / (s2 + problem.noise.double())
+    statistics = gather_statistics(
+        features.whiten(), features.shapes, problem.X, problem.centred(), weights, counts=problem.counts
+    )
+    form = closed_form(statistics, s2, "block", "elbo" if problem.bound == "elbo" else "tight")
+    result = Fit(features, observation, form.posterior, problem.mean, form.bound / problem.size, history)
+    result.seconds = {"train": trained, "finish": time.perf_counter() - start - trained}
+    return result
+
+
+def _pack(parameters: Sequence[Tensor]) -> np.ndarray[Any, Any]:
+    if not parameters:
+        return np.zeros(0)
+    return np.concatenate([p.detach().double().reshape(-1).numpy() for p in parameters])
+
+
+@torch.no_grad()
+def _unpack(parameters: Sequence[Tensor], values: np.ndarray[Any, Any]) -> None:
+    start = 0
+    for p in parameters:
+        p.copy_(torch.from_numpy(values[start : start + p.numel()]).reshape(p.shape))
+        start += p.numel()

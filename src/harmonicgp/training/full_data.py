@@ -1,0 +1,97 @@
+"""Natural-gradient steps on all rows at once, from the prior or from an earlier posterior."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from harmonicgp.features.base import Whitened
+from harmonicgp.inference.closed_form import chunks, diagonal_blocks
+from harmonicgp.inference.posterior import Posterior, flatten
+from harmonicgp.training.problem import Problem
+
+
+@torch.no_grad()
+def full_data_step(
+    problem: Problem,
+    whitened: Whitened,
+    posterior: Posterior,
+    rho: float = 1.0,
+    chunk_size: int = 4096,
+    prior: Posterior | None = None,
+) -> Posterior:
+    """One natural-gradient step on all rows; shortened, and at last not taken, until the bound does not fall.
+
+    The same step as on a batch, with the joint mean solved directly: S = A lambda A' is summed over chunks, one matrix [F, F]
+    for each precision. `prior`, an earlier posterior, takes the place of N(0, I).
+    """
+    P, F = posterior.n_outputs, problem.features.n_features
+    C = len(posterior.precisions[0])  # one precision for all outputs under Gaussian noise
+    S = torch.zeros(C, F, F, dtype=torch.float64)
+    b = torch.zeros(P, F, dtype=torch.float64)
+    for rows in chunks(problem.N, chunk_size):
+        part = problem.part(torch.arange(rows.start, rows.stop))
+        stacks, residual = whitened(part.X)
+        m, v = posterior.moments(stacks)
+        g, lam = part.observation.sites(part.y, part.latent(m), v + residual, part.noise)
+        if part.counts is not None:
+            g, lam = g * part.counts, lam * part.counts
+        A = flatten(stacks)
+        for c in range(C):
+            S[c] += ((A * lam[c]) @ A.mT).double()
+        b += ((g + lam * m) @ A.mT).double()
+    S = 0.5 * (S + S.mT)
+    if prior is None:
+        S.diagonal(dim1=-2, dim2=-1).add_(1.0)
+    else:
+        known = _dense(prior)
+        S += known
+        b += (known @ prior.mean_vector()[..., None])[..., 0]
+    old = _dense(posterior)
+    before = problem.total(posterior, whitened, chunk_size, prior)
+    for _ in range(6):
+        candidate = _mixed(posterior, old, S, b, rho)
+        if candidate is not None:
+            after = problem.total(candidate, whitened, chunk_size, prior)
+            if after >= before - 1e-8 * abs(before):
+                return candidate
+        rho = rho / 4
+    return posterior
+
+
+def absorb(problem: Problem, whitened: Whitened, prior: Posterior, passes: int = 6) -> Posterior:
+    """The posterior after new rows, with an earlier posterior as their prior.
+
+    Under Gaussian noise one step solves it: just what the closed form on all rows gives for one block or a joint posterior.
+    For several independent blocks the earlier rows' coupling between blocks is no longer known, and taken as none.
+    """
+    q = prior
+    for _ in range(1 if problem.observation.is_gaussian else passes):
+        q = full_data_step(problem, whitened, q, prior=prior)
+    return q
+
+
+def _mixed(posterior: Posterior, old: Tensor, S: Tensor, b: Tensor, rho: float) -> Posterior | None:
+    """The posterior after a step of length rho, None where its precision cannot be factorised."""
+    mu = posterior.mean_vector()
+    H = (1 - rho) * old + rho * S
+    rhs = (1 - rho) * (old @ mu[..., None])[..., 0] + rho * b
+    L, info = torch.linalg.cholesky_ex(H)
+    if bool((info != 0).any()) or not torch.isfinite(L).all():
+        return None
+    new = torch.cholesky_solve(rhs[..., None], L.expand(len(rhs), *L.shape[1:]))[..., 0]
+    if posterior.family == "joint":
+        return Posterior.from_precisions("joint", [new[:, None]], [H[:, None]])
+    shapes = [(m.shape[1], m.shape[2]) for m in posterior.means]
+    by_output = [diagonal_blocks(H[c], shapes) for c in range(len(H))]
+    precisions = [torch.stack([blocks[i] for blocks in by_output]) for i in range(len(shapes))]
+    parts = new.split([n * f for n, f in shapes], -1)
+    means = [part.unflatten(-1, shape) for part, shape in zip(parts, shapes, strict=True)]
+    return Posterior.from_precisions("block", means, precisions)
+
+
+def _dense(posterior: Posterior) -> Tensor:
+    """The precisions as dense matrices [P or 1, F, F], block-diagonal for the block family."""
+    count = len(posterior.precisions[0])
+    blocks = ([block for Lambda in posterior.precisions for block in Lambda[c]] for c in range(count))
+    return torch.stack([torch.block_diag(*parts) for parts in blocks])
