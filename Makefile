@@ -2,7 +2,7 @@
 PYTHON ?= python3
 SIZE ?= medium
 OUTPUT ?= out
-EXTRAS ?= dev,plot,tables
+EXTRAS ?= dev,plot,tables,bench
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)
-	$(BIN)/python -m experiments.decomposition --size $(SIZE) --output $(OUTPUT)
+	$(BIN)/harmonicgp demo --size $(SIZE) --output $(OUTPUT)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -495,7 +495,8 @@ def test_report_and_info(folder, tmp_path):
 
 def test_suggest_prints_the_candidates(folder):
     text = run("suggest", folder / "stations.csv", *REGRESSION, "--n-inducing", 16).stdout
-    assert len(text.splitlines()) > 4
+    assert "one block" in text
+    assert "negation" in text
     line = complaint("suggest", folder / "stations.csv", "-t", "kind", code=2)
     assert "numeric target" in line
 

@@ -6,20 +6,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from harmonicgp._version import __version__
-from harmonicgp.groups import Cyclic, Group
 
 if TYPE_CHECKING:
     from harmonicgp.estimators import HarmonicGPClassifier, HarmonicGPRegressor, load_model
+    from harmonicgp.groups import Cyclic, Group
 
 __all__ = ["Cyclic", "Group", "HarmonicGPClassifier", "HarmonicGPRegressor", "__version__", "load_model"]
 
-_ESTIMATORS = ("HarmonicGPClassifier", "HarmonicGPRegressor", "load_model")
-
+_HOMES = {
+    "Cyclic": "groups",
+    "Group": "groups",
+    "HarmonicGPClassifier": "estimators",
+    "HarmonicGPRegressor": "estimators",
+    "load_model": "estimators",
+}
 _SUBMODULES = (
     "actions",
+    "data",
     "diagnostics",
     "estimators",
     "features",
+    "groups",
     "inducing",
     "inference",
     "kernels",
@@ -30,9 +37,9 @@ _SUBMODULES = (
 
 
 def __getattr__(name: str) -> Any:
-    """Submodules and estimators on first use: importing the library stays quick."""
-    if name in _ESTIMATORS:
-        return getattr(importlib.import_module("harmonicgp.estimators"), name)
+    """Submodules and names on first use: importing the library stays quick."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"harmonicgp.{_HOMES[name]}"), name)
     if name in _SUBMODULES:
         return importlib.import_module(f"harmonicgp.{name}")
     raise AttributeError(f"module 'harmonicgp' has no attribute {name!r}")

@@ -165,7 +165,7 @@ def _plain_tensor(name: str, tensor: Tensor) -> Tensor:
             f"tensors[{name!r}] is {tensor.dtype}, {tensor.layout}: files hold dense real numbers, whole numbers and "
             "booleans (torch.view_as_real, .to_dense())."
         )
-    return tensor.detach().resolve_neg().to("cpu", copy=True, memory_format=torch.contiguous_format)
+    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
 # Reading ------------------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def _record(name: str, text: str | None, kind: str, newest: int) -> dict[str, An
     if text is None:
         raise ModelFileError(f"{name} is a safetensors file, but none that harmonicgp wrote: it has no header of ours.")
     try:
-        record = json.loads(text, parse_constant=_refuse)
+        record = json.loads(text)
     except (ValueError, RecursionError):
         raise _damaged(name) from None
     if not isinstance(record, dict):
@@ -338,7 +338,3 @@ def _decode(value: Any) -> Any:
     if any(key[:1] == "$" and key[:2] != "$$" for key in value):
         raise ValueError("a key that is never written")
     return {key[1:] if key[:1] == "$" else key: _decode(item) for key, item in value.items()}
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")

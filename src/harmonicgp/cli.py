@@ -448,7 +448,7 @@ def demo(
     output: Annotated[Path, _output("DIR", "Where its files go.")] = Path("demo"),
     debug: DEBUG = False,
 ) -> None:
-    """Show a worked example on made-up data."""
+    """Show a worked example: the relief of the Earth."""
     output.mkdir(parents=True, exist_ok=True)
     importlib.import_module("harmonicgp.demo").main(size.value, output)
 

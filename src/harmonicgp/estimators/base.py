@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import gpytorch
 import numpy as np
@@ -51,6 +51,9 @@ SMALL = 2000
 ONE_BLOCK = 1024
 #: Rows of a prediction at a time.
 CHUNK = 65_536
+
+
+MakeLikelihood: TypeAlias = Callable[[torch.dtype], gpytorch.likelihoods.Likelihood]
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,14 @@ class HarmonicGPBase(BaseEstimator):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {getattr(self, name)!r}.")
         if self.n_inducing != "auto":
-            whole_number(self.n_inducing, "n_inducing", 1)
+            m = whole_number(self.n_inducing, "n_inducing", 1)
+            if self.posterior == "joint" and isinstance(self.symmetry, Action):
+                features = m * self.symmetry.group.order
+                if features > MAX_DENSE:
+                    raise ValueError(
+                        f'a joint posterior of {features} features is too large: use posterior="block", or at most '
+                        f"{MAX_DENSE // self.symmetry.group.order} inducing points a block."
+                    )
         check_resolution(self.resolution)
         self._schedule()  # checks the rest
 
@@ -131,7 +141,7 @@ class HarmonicGPBase(BaseEstimator):
     def _encode(self, X: Any, reset: bool = False) -> Array:
         """Rows as float64 numbers [n, d]; with `reset` the encoding is learned."""
         if is_table(X):
-            validate_data(self, X, skip_check_array=True, reset=reset)
+            self._check_names(X, reset)
             if reset:
                 self._table: TableEncoder | None = TableEncoder.fit(X, self._declared(), self.missing)  # type: ignore[arg-type]
                 return self._table.transform(X)
@@ -146,6 +156,19 @@ class HarmonicGPBase(BaseEstimator):
             )
         rows: Array = validate_data(self, X, dtype=np.float64, reset=reset)
         return rows
+
+    def _check_names(self, X: Any, reset: bool) -> None:
+        """Learn or compare the names of a table's columns."""
+        names = getattr(X, "column_names", None)  # Arrow's, which scikit-learn does not read
+        if names is None:
+            validate_data(self, X, skip_check_array=True, reset=reset)
+        elif reset:
+            self.feature_names_in_, self.n_features_in_ = np.array(names, dtype=object), len(names)
+        elif list(names) != list(getattr(self, "feature_names_in_", names)):
+            raise ValueError(
+                "the columns of X should be those of fit, in the same order: "
+                f"{', '.join(map(str, self.feature_names_in_))}; got {', '.join(names)}."
+            )
 
     def _declared(self) -> Mapping[str | int, Kind] | None:
         if self.columns is None or self._image() is not None:
@@ -186,41 +209,43 @@ class HarmonicGPBase(BaseEstimator):
 
     # --- fitting ------------------------------------------------------------------------------------------------------
 
-    def _fit_rows(
-        self,
-        rows: Rows,
-        target: Array,
-        noise: Array | None,
-        likelihood: Callable[[torch.dtype], gpytorch.likelihoods.Likelihood],
-        keep_out: bool = False,
-    ) -> Fit:
-        """Choose a shape, then fit it; target [P, N] and known noise variances [N] in model units."""
-        start = self._start
-        N = len(rows.X)
-        small = N <= SMALL
+    def _settle(
+        self, rows: Rows, target: Array, noise: Array | None, likelihood: MakeLikelihood, search_small: bool = False
+    ) -> Data:
+        """Which columns, which precision, and which symmetry; target [P, N] and noise variances [N] in model units."""
+        self._small = len(rows.X) <= SMALL
+        wide = len(rows.X) <= (SMALL if self._exact_noise() else 500)
         self._dtype = {"float32": torch.float32, "float64": torch.float64}.get(
-            self.dtype, torch.float64 if small else torch.float32
+            self.dtype, torch.float64 if wide else torch.float32
         )
         kinds, image = self.column_kinds_, self._image()
-        explicit = isinstance(self.symmetry, Action) or isinstance(self.kernel, gpytorch.kernels.Kernel)
-        if explicit:
+        if isinstance(self.symmetry, Action) or isinstance(self.kernel, gpytorch.kernels.Kernel):
             columns = Columns.as_given(rows.X.shape[1], kinds, self._raw_columns(rows.X.shape[1]))
         else:
             columns = Columns.find(rows.X, rows.counts, kinds, self.encoded_names_, image)
         self.warnings_ = [*(self._table.notes if self._table is not None else ()), *columns.notes]
         data = Data(rows.X, target, noise, rows.counts, columns)
-        latents = observe(likelihood(self._dtype)).n_latent(len(target))
-        self.timings_ = {"prepare": time.perf_counter() - start}
-        self.symmetry_ = self._choose(data, likelihood, latents, small)
-        self.timings_["search"] = time.perf_counter() - start - self.timings_["prepare"]
+        observed = observe(likelihood(self._dtype))
+        # Under Gaussian noise outputs share their precision; otherwise each has its own, and steps are tried and mended.
+        self._outputs = 1 if observed.is_gaussian else 3 * observed.n_latent(len(target))
+        self.timings_ = {"prepare": time.perf_counter() - self._start}
+        self.symmetry_ = self._choose(data, likelihood, search_small)
+        self.timings_["search"] = time.perf_counter() - self._start - self.timings_["prepare"]
+        return data
 
+    def _fit_rows(
+        self, rows: Rows, target: Array, noise: Array | None, likelihood: MakeLikelihood, keep_out: bool = False
+    ) -> Fit:
+        """Choose a shape, then fit it."""
+        data = self._settle(rows, target, noise, likelihood)
+        N, small, start = len(rows.X), self._small, self._start
         candidate = self.symmetry_.candidate
         principal = candidate.axes == "principal"
-        self._inputs = Inputs.fit(rows.X, rows.counts, columns, candidate.warp, principal)
+        self._inputs = Inputs.fit(rows.X, rows.counts, data.columns, candidate.warp, principal)
         action = self.symmetry_.action or candidate.action(self._inputs)
         self.symmetry_.action = action
         X, y, known, counts = data.tensors(self._inputs, self._dtype)
-        m = self._how_many(N, action, candidate, latents, small)
+        m = self._how_many(N, action, candidate)
         kernel = make_kernel(self.kernel, self._inputs, action, X, self._seed)
         observed = observe(likelihood(self._dtype))
         exact = small and action is None and m >= N and observed.is_gaussian and not keep_out
@@ -294,13 +319,7 @@ class HarmonicGPBase(BaseEstimator):
                 raw |= set(range(d)) if part.active_dims is None else set(part.active_dims.tolist())
         return sorted(raw)
 
-    def _choose(
-        self,
-        data: Data,
-        likelihood: Callable[[torch.dtype], gpytorch.likelihoods.Likelihood],
-        latents: int,
-        small: bool,
-    ) -> SymmetryChoice:
+    def _choose(self, data: Data, likelihood: MakeLikelihood, search_small: bool) -> SymmetryChoice:
         """The candidate to fit: as told, or by a search."""
         warp = {"auto": None, None: False, "quantile": True}[self.warp]
         family: Family | None = None if self.posterior == "auto" else self.posterior  # type: ignore[assignment]
@@ -314,14 +333,14 @@ class HarmonicGPBase(BaseEstimator):
             return SymmetryChoice(Candidate("raw", 0, bool(warp), "block"), None, reason="a kernel of your own")
         if self.symmetry is None:
             return SymmetryChoice(Candidate("raw", 0, bool(warp), "block"), None, reason="as asked")
-        if small:
-            reason = f"{len(data.X)} rows have an inducing point each: nothing to gain"
+        if self._small and not search_small:
+            reason = f"{len(data.X)} rows are few: nothing to gain by a symmetry"
             return SymmetryChoice(Candidate("raw", 0, bool(warp), "block"), None, reason=reason)
         options = list(candidates(data.columns, warp, family))
         trials = Trials(
             self.kernel,
             lambda: likelihood(self._dtype),
-            latents,
+            self._outputs,
             self._bound_name(),
             self._dtype,
             self.learning_rate,
@@ -337,21 +356,22 @@ class HarmonicGPBase(BaseEstimator):
     def _progress(self) -> Callable[[str], object] | None:
         return None
 
-    def _how_many(self, N: int, action: Action | None, candidate: Candidate, latents: int, small: bool) -> int:
+    def _how_many(self, N: int, action: Action | None, candidate: Candidate) -> int:
         """Inducing points a block."""
+        small, outputs = self._small, self._outputs
         if self.n_inducing != "auto":
             return int(self.n_inducing)
         if small and action is None and self._exact_noise():
             return N
         batch = min(self.batch_size, N)
-        allowance = step_cost(None, min(ONE_BLOCK, N), batch, "block", latents)
+        allowance = step_cost(None, min(ONE_BLOCK if outputs == 1 else ONE_BLOCK // 2, N), batch, "block")
         if self.time_budget is not None:
             left = self.time_budget - (time.perf_counter() - self._start)
-            allowance = min(allowance, _affordable(left, N, self.max_steps, batch, latents))
-        most = MAX_DENSE if latents == 1 else max(256, int(MAX_DENSE / 2 / math.sqrt(latents)))
+            allowance = min(allowance, _affordable(left, N, self.max_steps, batch))
+        most = int(MAX_DENSE / math.sqrt(outputs))
         if small:
-            allowance = min(allowance, step_cost(None, min(512, N), batch, "block", latents))
-        return max(inducing_for(allowance, action, batch, candidate.posterior, latents, N, most), 1)
+            allowance = min(allowance, step_cost(None, min(256, N), batch, "block"))
+        return max(inducing_for(allowance, action, batch, candidate.posterior, outputs, N, most), 1)
 
     # --- predicting ---------------------------------------------------------------------------------------------------
 
@@ -422,7 +442,7 @@ def is_table(X: Any) -> bool:
     return is_frame(X) and all(isinstance(name, str) for name in getattr(X, "column_names", X.columns))
 
 
-def _affordable(seconds: float, N: int, steps: int, batch: int, latents: int) -> float:
+def _affordable(seconds: float, N: int, steps: int, batch: int) -> float:
     """The modelled cost of a step for which training and finish take about `seconds` on this machine."""
     a = torch.randn(700, 700)
     a @ a
@@ -433,9 +453,9 @@ def _affordable(seconds: float, N: int, steps: int, batch: int, latents: int) ->
     low, high = 16, ONE_BLOCK
     while low < high:
         m = (low + high + 1) // 2
-        total = steps * step_cost(None, m, batch, "block", latents) + 4 * finish_cost(None, 2 * m, N)
+        total = steps * step_cost(None, m, batch, "block") + 4 * finish_cost(None, 2 * m, N)
         low, high = (m, high) if total <= 0.8 * seconds * rate else (low, m - 1)
-    return step_cost(None, low, batch, "block", latents)
+    return step_cost(None, low, batch, "block")
 
 
 def fresh_seed(random_state: Any) -> int:

@@ -40,6 +40,11 @@ class Warp:
         rising = np.concatenate(([True], np.diff(scores) > 1e-9))
         return cls(values[rising], scores[rising])
 
+    @property
+    def slope(self) -> float:
+        """The slope from end to end, which carries the map beyond its knots; one for a single knot."""
+        return _overall(self.values, self.scores) if len(self.values) > 1 else 1.0
+
     def __call__(self, x: Array) -> Array:
         """Normal scores."""
         return _interpolate(x, self.values, self.scores)
@@ -55,7 +60,7 @@ class Warp:
         place = np.clip(np.searchsorted(self.values, x, side="right") - 1, 0, len(self.values) - 2)
         slopes = np.diff(self.scores) / np.diff(self.values)
         outside = (x < self.values[0]) | (x > self.values[-1])
-        return np.log(np.where(outside, _overall(self.values, self.scores), slopes[place]))
+        return np.log(np.where(outside, self.slope, slopes[place]))
 
 
 def _overall(x: Array, y: Array) -> float:
@@ -153,7 +158,8 @@ class Inputs:
                 x = warps[j](X[:, j]) if j in warps else X[:, j]
                 centre[i], scale[i] = moments(x, counts)
         if columns.image:  # one scale for all pixels: a symmetry moves them about
-            centre[:], scale[:] = centre.mean(), np.sqrt(np.mean(scale**2 + (centre - centre.mean()) ** 2))
+            every = X[:, order].reshape(-1)
+            centre[:], scale[:] = moments(every, None if counts is None else counts.repeat(len(order)))
         inputs = cls(order, kinds, centre, scale, warps)
         if not principal or len(inputs.plain) < 2:
             return inputs

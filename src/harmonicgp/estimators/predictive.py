@@ -6,33 +6,42 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp, ndtr, ndtri, roots_genlaguerre
+from scipy.special import logsumexp, ndtr, ndtri
 
-from harmonicgp.estimators.inputs import Array
+from harmonicgp.estimators.inputs import Array, Warp
 from harmonicgp.estimators.targets import Target
 
-_NODES = 24
-_BISECTIONS = 60
+#: The logarithm of the tail of Student-t noise that is left out, and how far out its density must hold, in scales.
+_TAIL, _FAR = 25.0, 100.0
+_STEPS = 100  # of Newton's method for a quantile, at most: ten or so are taken
+_SMALLEST = 1e-16  # a calibrated level stays this far from zero and one, where quantiles are infinite
+_ROWS = 4096  # at a time, where every row meets every knot
 
 
 @dataclass(frozen=True)
 class Noise:
     """Noise of model targets: Gaussian of variance s2, or Student-t of squared scale s2 and `df` degrees of freedom.
 
-    Student-t noise is a mixture of Gaussians whose precision is gamma-distributed. With f Gaussian, y is then a mixture of
-    Gaussians too; a Gauss-Laguerre rule makes it a finite one.
+    Student-t noise is a mixture of Gaussians whose precision g is gamma-distributed. With f Gaussian, y is then a mixture of
+    Gaussians too. The trapezoidal rule in log g makes it a finite one: its error falls exponentially with the step, for
+    light and for heavy tails.
     """
 
     s2: float
     df: float | None = None
 
     def mixture(self) -> tuple[Array, Array]:
-        """Variances and weights [k] of the noise's Gaussian parts."""
+        """Variances, and logarithms of weights, of the noise's Gaussian parts: both [k]."""
         if self.df is None:
-            return np.array([self.s2]), np.ones(1)
+            return np.array([self.s2]), np.zeros(1)
         half = self.df / 2
-        nodes, weights = roots_genlaguerre(_NODES, half - 1)[:2]
-        return self.s2 * half / nodes, weights / weights.sum()
+        step = min(0.45, 0.9 * (half + 0.5) ** -0.5)
+        tail = _TAIL / half
+        low = max(tail + np.sqrt(2 * tail), np.log1p(_FAR**2 / self.df) + 4 * step)
+        high = min(np.sqrt(2 * tail), 1 + np.log1p(tail))
+        u = step * np.arange(-np.ceil(low / step), np.ceil(high / step) + 1)
+        log_weights = half * (u - np.expm1(u))
+        return self.s2 * np.exp(-u), log_weights - logsumexp(log_weights)
 
     @property
     def variance(self) -> float:
@@ -56,7 +65,8 @@ class Conformal:
     def level(self, p: Array) -> Array:
         """The model's level to use for the wanted level p."""
         n = len(self.pit)
-        return np.interp(p, np.arange(n + 2) / (n + 1), np.concatenate(([0.0], self.pit, [1.0])))
+        level = np.interp(p, np.arange(n + 2) / (n + 1), np.concatenate(([0.0], self.pit, [1.0])))
+        return level.clip(_SMALLEST, 1 - _SMALLEST)
 
     def probability(self, u: Array) -> Array:
         """The calibrated probability of the model's level u."""
@@ -82,7 +92,7 @@ class Predictive:
             return self.target.inverse(self.mean_f).T
         if self.target.transform == "log":
             return self._lognormal()[0].T
-        return self._by_levels()[0].T
+        return self._warped()[0].T
 
     def std(self) -> Array:
         """The standard deviation of y, [n, P]; calibrated, half the width of the central 68.3 %."""
@@ -93,7 +103,7 @@ class Predictive:
             return (np.sqrt(self._variance()) * self.target.scale[:, None]).T
         if self.target.transform == "log":
             return self._lognormal()[1].T
-        return self._by_levels()[1].T
+        return self._warped()[1].T
 
     def quantiles(self, levels: Sequence[float] | Array) -> Array:
         """Quantiles of y, [n, levels, P]."""
@@ -115,18 +125,18 @@ class Predictive:
     def log_density(self, y: Array) -> Array:
         """Log p(y) by the model itself, without calibration, [n, P]; minus infinity where y cannot be."""
         z = self.target.forward(y)
-        variances, weights = self._parts()
+        variances, _ = self._parts()
         with np.errstate(invalid="ignore"):
             square = (z - self.mean_f)[..., None] ** 2
-            logs = -0.5 * np.log(2 * np.pi * variances) - 0.5 * square / variances
-            value = logsumexp(logs, axis=-1, b=weights) + self.target.log_slope(y)
+            logs = self.noise.mixture()[1] - 0.5 * np.log(2 * np.pi * variances) - 0.5 * square / variances
+            value = logsumexp(logs, axis=-1) + self.target.log_slope(y)
         return np.where(np.isfinite(value), value, -np.inf).T
 
     def sample_noise(self, f: Array, generator: np.random.Generator) -> Array:
         """Draws of f [samples, P, n] with noise added, in model units."""
         variances, weights = self._parts()
         inner = variances - self.variance_f[..., None]
-        choice = generator.choice(len(weights), p=weights, size=f.shape)
+        choice = np.asarray(generator.choice(len(weights), p=weights, size=f.shape))
         chosen = np.take_along_axis(np.broadcast_to(inner, (*f.shape, len(weights))), choice[..., None], -1)[..., 0]
         return f + np.sqrt(chosen.clip(min=0.0)) * generator.standard_normal(f.shape)
 
@@ -135,9 +145,9 @@ class Predictive:
 
     def _parts(self) -> tuple[Array, Array]:
         """Variances [P, n, k] and weights [k] of the mixture that z is."""
-        parts, weights = self.noise.mixture()
+        parts, log_weights = self.noise.mixture()
         base = self.variance_f if self.known is None else self.variance_f + self.known
-        return base[..., None] + parts, weights
+        return base[..., None] + parts, np.exp(log_weights)
 
     def _cdf(self, z: Array) -> Array:
         variances, weights = self._parts()
@@ -149,13 +159,9 @@ class Predictive:
         variances, mean = every[i], self.mean_f[i][:, None]
         if len(weights) == 1:
             return mean + np.sqrt(variances) * ndtri(p)
-        low = (np.sqrt(variances)[:, None, :] * ndtri(p)[:, None]).min(-1)  # the mixture's lies between its parts'
-        high = (np.sqrt(variances)[:, None, :] * ndtri(p)[:, None]).max(-1)
-        for _ in range(_BISECTIONS):
-            middle = 0.5 * (low + high)
-            below = (ndtr(middle[..., None] / np.sqrt(variances)[:, None, :]) * weights).sum(-1) < p
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-        return mean + 0.5 * (low + high)
+        std = np.sqrt(variances)[:, None, :]
+        lower = np.minimum(p, 1 - p)  # the mixture is symmetric, and the lower tail is the accurate one
+        return mean - np.sign(0.5 - p) * _lower_quantile(std, weights, lower)
 
     def _lognormal(self) -> tuple[Array, Array]:
         scale = self.target.scale[:, None]
@@ -164,8 +170,60 @@ class Predictive:
             mean = np.exp(self.mean_f * scale + self.target.centre[:, None] + 0.5 * v)
             return mean, mean * np.sqrt(np.expm1(v))
 
-    def _by_levels(self, n: int = 200) -> tuple[Array, Array]:
-        """Mean and standard deviation as averages over evenly spaced levels."""
-        levels = (np.arange(n) + 0.5) / n
-        values = self.target.inverse(np.stack([self._quantile(i, levels) for i in range(len(self.mean_f))]))
-        return values.mean(-1), values.std(-1)
+    def _warped(self) -> tuple[Array, Array]:
+        """Mean and standard deviation where y is a piecewise linear function of z."""
+        variances, weights = self._parts()
+        mean, std = np.empty_like(self.mean_f), np.empty_like(self.mean_f)
+        for i, warp in enumerate(self.target.warps):
+            centre = self.mean_f[i] * self.target.scale[i] + self.target.centre[i]
+            for rows in (slice(start, start + _ROWS) for start in range(0, len(centre), _ROWS)):
+                first, second = 0.0, 0.0
+                for k, weight in enumerate(weights):
+                    moments = _warped_moments(warp, centre[rows], np.sqrt(variances[i, rows, k]) * self.target.scale[i])
+                    first, second = first + weight * moments[0], second + weight * moments[1]
+                mean[i, rows] = warp.inverse(centre[rows]) + first
+                std[i, rows] = np.sqrt(second - first**2)
+        return mean, std
+
+
+def _lower_quantile(std: Array, weights: Array, p: Array) -> Array:
+    """Minus the quantiles at levels p <= 1/2 of mixtures of N(0, std^2), std [n, 1, k]: [n, levels]."""
+    goal = ndtri(p)
+    ends = std * goal[:, None]  # the mixture's quantile lies between those of its parts
+    low, high = ends.min(-1), ends.max(-1)
+    x = goal / np.sqrt((weights / std**2).sum(-1))
+    for _ in range(_STEPS):
+        # Newton's method on normal scores, on which a Gaussian is a straight line; halving where it leaves the bracket
+        t = x[..., None] / std
+        below = (ndtr(t) * weights).sum(-1)
+        density = (np.exp(-0.5 * t**2) / std * weights).sum(-1)
+        low, high = np.where(below < p, x, low), np.where(below < p, high, x)
+        score = ndtri(below)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            new = x - (score - goal) * np.exp(-0.5 * score**2) / density
+        new = np.where((new >= low) & (new <= high), new, 0.5 * (low + high))
+        moved = np.abs(new - x)
+        x = new
+        if bool((moved <= 1e-12 * np.abs(x)).all()):
+            break
+    return -x
+
+
+def _warped_moments(warp: Warp, mean: Array, std: Array) -> tuple[Array, Array]:
+    """E h and E h^2 of h = y - y(mean) for z ~ N(mean, std^2), both [n], y the inverse of the warp.
+
+    Exact: y is linear between knots and beyond them, and the moments of a Gaussian between two points are known.
+    """
+    z, y, outside = warp.scores, warp.values, warp.slope
+    slopes = np.concatenate(([1 / outside], np.diff(y) / np.diff(z), [1 / outside]))
+    t = (z - mean[:, None]) / std[:, None]  # [n, knots]
+    cdf, pdf = ndtr(t), np.exp(-0.5 * t**2) / np.sqrt(2 * np.pi)
+    n = len(mean)
+    mass = np.diff(cdf, axis=1, prepend=np.zeros((n, 1)), append=np.ones((n, 1)))
+    first = -np.diff(pdf, axis=1, prepend=np.zeros((n, 1)), append=np.zeros((n, 1)))
+    second = mass - np.diff(t * pdf, axis=1, prepend=np.zeros((n, 1)), append=np.zeros((n, 1)))
+    corner = np.concatenate(([0], np.arange(len(z))))  # a knot of every piece
+    level = y[corner] + slopes * (mean[:, None] - z[corner]) - warp.inverse(mean)[:, None]
+    slope = slopes * std[:, None]
+    one = (level * mass + slope * first).sum(1)
+    return one, (level**2 * mass + 2 * level * slope * first + slope**2 * second).sum(1)

@@ -11,7 +11,13 @@ import gpytorch
 import numpy as np
 import torch
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    _check_y,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
 
 from harmonicgp._validation import whole_number
 from harmonicgp.actions import Action
@@ -19,7 +25,9 @@ from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed, is_table, mer
 from harmonicgp.estimators.candidates import make_gaussian, make_student_t
 from harmonicgp.estimators.inputs import Array
 from harmonicgp.estimators.predictive import Conformal, Noise, Predictive
+from harmonicgp.estimators.rows import Rows
 from harmonicgp.estimators.saving import SavedModel
+from harmonicgp.estimators.search import SymmetryChoice
 from harmonicgp.estimators.targets import Target, Transform
 from harmonicgp.groups import Resolution
 from harmonicgp.likelihoods.observation import Bound
@@ -137,6 +145,15 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
         A `sample_weight` of two is two equal rows. `noise_std` [N] are known errors of y, in its units; noise beyond them is
         learned.
         """
+        distinct, target, known = self._prepare(X, y, sample_weight, noise_std)
+        self._calibration: tuple[Conformal, ...] = ()
+        conformal = self.calibration == "conformal"
+        result = self._fit_rows(distinct, target, known, self._likelihood, conformal)
+        self._validate(result, distinct.y, known, conformal)
+        return self
+
+    def _prepare(self, X: Any, y: Any, sample_weight: Any, noise_std: Any) -> tuple[Rows, Array, Array | None]:
+        """Distinct rows, and targets and known noise variances in model units."""
         self._start = time.perf_counter()
         self._check_arguments()
         self._check_options(noise_std)
@@ -145,13 +162,8 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
         self._describe(rows)
         distinct = merged(rows, targets, noise, weight)
         self._target = Target.fit(distinct.y, distinct.counts, self.target_transform, self.target_names_)
-        target = self._target.forward(distinct.y)
         known = None if distinct.noise is None else (distinct.noise / self._target.scale[0]) ** 2
-        self._calibration: tuple[Conformal, ...] = ()
-        conformal = self.calibration == "conformal"
-        result = self._fit_rows(distinct, target, known, self._likelihood, conformal)
-        self._validate(result, distinct.y, known, conformal)
-        return self
+        return distinct, self._target.forward(distinct.y), known
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, noise_std: Any = None) -> HarmonicGPRegressor:
         """New rows for the posterior; scaling, symmetry, kernel and noise stay. The first call is `fit`.
@@ -282,7 +294,7 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
         checks = {"multi_output": True, "y_numeric": True}
         if is_table(X):
             rows = self._encode(X, reset)
-            targets = validate_data(self, X="no_validation", y=plain_array(y), **checks)
+            targets = _check_y(plain_array(y), estimator=self, **checks)
             check_consistent_length(rows, targets)
         else:
             if reset:
@@ -394,6 +406,16 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
     def _shape(self, values: Array) -> Array:
         """[..., P] as the user gave y: without the last axis for one target."""
         return values[..., 0] if self._one else values
+
+
+def suggest_symmetry(X: Any, y: Any, **arguments: Any) -> SymmetryChoice:
+    """The choice that `HarmonicGPRegressor(**arguments).fit(X, y)` would make, with its table; nothing else is fitted.
+
+    Small tables, which a fit takes without a search, are searched here too.
+    """
+    model = HarmonicGPRegressor(**arguments)
+    model._settle(*model._prepare(X, y, None, None), model._likelihood, search_small=True)
+    return model.symmetry_
 
 
 def plain_array(y: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import gpytorch
 import numpy as np
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from harmonicgp._files import ModelFileError, read_container, write_container
 from harmonicgp._specs import (
-    SpecError,
     action_spec,
     build_action,
     build_kernel,
@@ -32,7 +31,7 @@ from harmonicgp.estimators.search import SymmetryChoice
 from harmonicgp.estimators.targets import Target
 from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
 from harmonicgp.inference.closed_form import StreamedPosterior
-from harmonicgp.inference.posterior import Posterior
+from harmonicgp.inference.posterior import Family, Posterior
 from harmonicgp.inference.prediction import Predictor
 
 FORMAT = 1
@@ -76,8 +75,9 @@ def load_model(path: str | Path) -> Any:
     container = read_container(Path(path), "model", FORMAT)
     try:
         return unpack(container.header, container.tensors)
-    except (KeyError, TypeError, IndexError, AttributeError, SpecError, RuntimeError) as error:
-        raise ModelFileError(f"{path} is not a model that this version of harmonicgp can read: {error}") from error
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError, RuntimeError) as error:
+        reason = " ".join(f"{error!r}".split())  # torch's take several lines
+        raise ModelFileError(f"{path} is not a model that this version of harmonicgp can read: {reason}") from error
 
 
 def pack(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -91,6 +91,8 @@ def pack(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
         )
     inputs, arrays = model._inputs.state()
     tensors = {f"inputs.{name}": torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
+    if isinstance(model.kernel, gpytorch.kernels.Kernel):
+        tensors |= {f"argument.{name}": value for name, value in model.kernel.state_dict().items()}
     header: dict[str, Any] = {
         "estimator": type(model).__name__,
         "arguments": _arguments(model),
@@ -133,6 +135,8 @@ def unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
     for name, build in (("symmetry", build_action), ("kernel", build_kernel)):
         if isinstance(arguments[name], dict):
             arguments[name] = build(arguments[name])
+    if isinstance(arguments["kernel"], gpytorch.kernels.Kernel):
+        arguments["kernel"].load_state_dict(_tensors(tensors, "argument."))
     arguments["columns"] = _columns_from(arguments["columns"])
     model = known[header["estimator"]](**arguments)
     for name, value in header["plain"].items():
@@ -151,9 +155,11 @@ def unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
     model.kernel_.load_state_dict(_tensors(tensors, "kernel."))
     model.likelihood_.load_state_dict(_tensors(tensors, "likelihood."))
     features = _features(header["features"], model.kernel_, tensors["Z"])
-    stacks = range(header["posterior"]["stacks"])
+    stacks, family = range(header["posterior"]["stacks"]), header["posterior"]["family"]
+    if family not in get_args(Family):
+        raise KeyError(family)
     posterior = Posterior.from_precisions(
-        header["posterior"]["family"],
+        family,
         [tensors[f"posterior.mean.{i}"] for i in stacks],
         [tensors[f"posterior.precision.{i}"] for i in stacks],
     )
@@ -242,7 +248,7 @@ def _classes_header(model: Any) -> dict[str, Any] | None:
 
 
 def _dtype_name(name: str) -> str:
-    if name != "O" and np.dtype(name).kind not in "biufUS":
+    if name != "O" and np.dtype(name).kind not in "biufU":
         raise TypeError(f"classes of type {name}")
     return name
 

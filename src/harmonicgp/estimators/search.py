@@ -41,7 +41,7 @@ class Round:
     keep: int  #: how many go on
 
 
-ROUNDS = (Round(4_000, 128, 60, 512, 4), Round(12_000, 384, 60, 1024, 1))
+ROUNDS = (Round(4_000, 128, 60, 512, 3), Round(8_000, 256, 50, 1024, 1))
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Trials:
 
     kernel: str | gpytorch.kernels.Kernel
     likelihood: Callable[[], gpytorch.likelihoods.Likelihood]
-    latents: int
+    outputs: int  #: precisions to be learned, as the cost counts them
     bound: Bound | None
     dtype: torch.dtype
     learning_rate: float
@@ -168,12 +168,12 @@ def search(
 
 
 def _next(best: dict[Candidate, float], keep: int, family: str, plain: Candidate) -> list[Candidate]:
-    """The best few, one block among them; with the posterior open, the best two with blocks jointly too."""
+    """The best few, one block among them; with the posterior open, the best with blocks jointly too."""
     ranked = sorted(best, key=lambda c: -best[c])
     standing = [replace(c, posterior=plain.posterior) for c in ranked[:keep]]
     standing = list(dict.fromkeys([plain, *standing]))
     if family == "auto":
-        blocked = [c for c in standing if c.blocks > 1][:2]
+        blocked = [c for c in standing if c.blocks > 1][:1]
         standing += [replace(c, posterior="joint") for c in blocked]
     return standing
 
@@ -197,8 +197,8 @@ def _trial(data: Data, candidate: Candidate, trials: Trials, stage: Round, eithe
     action = candidate.action(inputs)
     N = len(data.X)
     batch = min(stage.batch, N)
-    allowance = step_cost(None, stage.inducing, batch, "block", trials.latents)
-    m = inducing_for(allowance, action, batch, candidate.posterior, trials.latents, N, MAX_DENSE // 2)
+    allowance = step_cost(None, stage.inducing, batch, "block")
+    m = inducing_for(allowance, action, batch, candidate.posterior, trials.outputs, N, MAX_DENSE // 2)
     rows, y, noise, counts = data.tensors(inputs, trials.dtype)
     row: dict[str, Any] = {
         "name": candidate.name,
@@ -208,7 +208,7 @@ def _trial(data: Data, candidate: Candidate, trials: Trials, stage: Round, eithe
         "posterior": candidate.posterior,  # in training
         "finish": candidate.posterior,  # at the end
         "steps": stage.steps,
-        "cost": stage.steps * step_cost(action, m, batch, candidate.posterior, trials.latents)
+        "cost": stage.steps * step_cost(action, m, batch, candidate.posterior, trials.outputs)
         + finish_cost(action, m, N),
         "bound": None,
         "key": candidate,

@@ -27,15 +27,15 @@ class Target:
         cls, y: Array, counts: Array | None = None, transform: Transform | None = None, names: Sequence[str] = ()
     ) -> Target:
         """From targets y [N, P]."""
-        labels = [f"y {name}".rstrip() for name in (names or ([""] if y.shape[1] == 1 else range(y.shape[1])))]
+        labels = list(names) or (["y"] if y.shape[1] == 1 else [f"y{i}" for i in range(y.shape[1])])
         check_size(y, labels)
         if transform is not None and transform not in get_args(Transform):
             raise ValueError(f'target_transform must be None, "log" or "quantile"; got {transform!r}.')
         if transform == "log" and bool((y <= 0).any()):
-            place = np.argwhere(y <= 0)[0]
+            j = int(y.min(0).argmin())
             raise ValueError(
-                f'target_transform="log" needs positive targets; row {place[0]} of {labels[place[1]]} is {y[tuple(place)]:g}. '
-                'Shift the target, or use "quantile".'
+                f'target_transform="log" needs positive targets; {labels[j]} goes down to {y[:, j].min():g}. Shift the target, '
+                'or use "quantile".'
             )
         warps = tuple(Warp.fit(column, counts) for column in y.T) if transform == "quantile" else ()
         bare = cls(transform, np.zeros(y.shape[1]), np.ones(y.shape[1]), warps)

@@ -11,8 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmonicgp._files import read_container, write_container
+from harmonicgp._files import ModelFileError, read_container, write_container
+from harmonicgp._version import __version__
+from harmonicgp.actions import Action
 from harmonicgp.inference.posterior import Posterior
+from harmonicgp.kernels.harmonic import HarmonicTransform
 from harmonicgp.training.problem import Problem
 from harmonicgp.training.schedule import Course, Schedule
 
@@ -21,25 +24,45 @@ FORMAT = 1
 _FREE = ("checkpoint", "checkpoint_every", "progress", "time_budget")
 
 
-def fingerprint(problem: Problem, plan: Schedule) -> str:
-    """A digest of data, starting values and schedule: a checkpoint serves the fit that made it, and no other."""
+def fingerprint(problem: Problem, plan: Schedule, family: str) -> str:
+    """A digest of data, model, starting values and schedule: a checkpoint serves the fit that made it, and no other."""
     digest = hashlib.sha256()
     facts = {name: value for name, value in asdict(plan).items() if name not in _FREE}
-    digest.update(repr((sorted(facts.items()), problem.bound, problem.features.shapes)).encode())
-    for tensor in (problem.X, problem.y, problem.noise, problem.counts, *problem.parameters()):
+    digest.update(repr((__version__, sorted(facts.items()), problem.bound, family, problem.features.shapes)).encode())
+    with torch.no_grad():
+        tensors = [problem.X, problem.y, problem.noise, problem.counts, problem.centred()]
+    for root in (problem.features, problem.features.view, problem.observation.likelihood, problem.mean):
+        if isinstance(root, torch.nn.Module):
+            digest.update(repr([(name, _facts(part)) for name, part in root.named_modules()]).encode())
+            digest.update(repr([(name, p.requires_grad) for name, p in root.named_parameters()]).encode())
+            tensors += root.state_dict().values()
+    for tensor in tensors:
         if tensor is not None:
             digest.update(repr((tuple(tensor.shape), tensor.dtype)).encode())
             digest.update(tensor.detach().contiguous().cpu().numpy().tobytes())
     return digest.hexdigest()
 
 
+def _facts(module: torch.nn.Module) -> tuple[str, list[tuple[str, str]]]:
+    """What a module is beside its tensors: its class, and settings such as the smoothness of a kernel or an action."""
+    plain = (bool, int, float, str, tuple, list, Action, HarmonicTransform)
+    settings = [(name, repr(value)) for name, value in vars(module).items() if isinstance(value, plain)]
+    return type(module).__qualname__, sorted(s for s in settings if s[0][0] != "_" and s[0] != "training")
+
+
 class Checkpoint:
     """One file, written whole or not at all."""
 
-    def __init__(self, path: Path, problem: Problem, plan: Schedule) -> None:
-        self.path, self.plan = Path(path), plan
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._fingerprint = fingerprint(problem, plan)
+    def __init__(self, path: Path, fingerprint: str) -> None:
+        self.path, self._fingerprint = Path(path), fingerprint
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise ValueError(f"{self.path.parent} is a file: name a folder for checkpoints.") from None
+
+    def remove(self) -> None:
+        """Make room for the next fit: this one is done."""
+        self.path.unlink(missing_ok=True)
 
     def write(
         self,
@@ -47,11 +70,9 @@ class Checkpoint:
         optimizer: torch.optim.Adam | None,
         q: Posterior | None,
         course: Course,
-        drawn: int,
-        history: Sequence[dict[str, Any]],
-        seconds: float,
+        place: dict[str, Any],
     ) -> None:
-        """The state after a step."""
+        """The state after a step; `place` is what else the loop wants back."""
         tensors: dict[str, Tensor] = {f"parameter.{i}": p.detach() for i, p in enumerate(parameters)}
         if optimizer is not None:
             for i, p in enumerate(parameters):
@@ -63,9 +84,7 @@ class Checkpoint:
         header = {
             "fingerprint": self._fingerprint,
             "course": course.state(),
-            "drawn": drawn,
-            "history": list(history),
-            "seconds": seconds,
+            "place": place,
             "family": None if q is None else q.family,
         }
         write_container(self.path, "checkpoint", FORMAT, header, tensors)
@@ -73,11 +92,14 @@ class Checkpoint:
     @torch.no_grad()
     def read(
         self, parameters: Sequence[torch.nn.Parameter], optimizer: torch.optim.Adam | None, course: Course
-    ) -> tuple[Posterior | None, int, list[dict[str, Any]]] | None:
-        """Put the state back: (q, batches drawn, history), or None where there is no checkpoint yet."""
+    ) -> tuple[Posterior | None, dict[str, Any]] | None:
+        """Put the state back: (q, place), or None where there is no checkpoint yet."""
         if not self.path.exists():
             return None
-        container = read_container(self.path, "checkpoint", FORMAT)
+        try:
+            container = read_container(self.path, "checkpoint", FORMAT)
+        except ModelFileError as error:
+            raise ModelFileError(f"{error} Remove {self.path} to start afresh.") from None
         header, tensors = container.header, container.tensors
         if header["fingerprint"] != self._fingerprint:
             raise ValueError(
@@ -92,10 +114,9 @@ class Checkpoint:
                 optimizer.state[p] = state
         for name, value in header["course"].items():
             setattr(course, name, value)
-        course.seconds = header["seconds"]
         q = None
         if header["family"] is not None:
             n = sum(name.startswith("q.mean.") for name in tensors)
             parts = [tuple(tensors[f"q.{part}.{i}"] for i in range(n)) for part in ("mean", "precision", "factor")]
             q = Posterior(header["family"], *parts)
-        return q, int(header["drawn"]), list(header["history"])
+        return q, dict(header["place"])

@@ -47,7 +47,10 @@ def log_marginal(problem: Problem, gradient: bool = False) -> float:
             return value
         G = 0.5 * (P * torch.cholesky_inverse(L) - alpha @ alpha.mT)  # of minus the value
         noise_gradient = G.diagonal() / c + 0.5 * P * (c - 1) / s2
-    torch.autograd.backward([K, s2], [G.to(K.dtype), noise_gradient])
+    pairs = [(K, G.to(K.dtype)), (s2, noise_gradient)]
+    free = [(tensor, slope) for tensor, slope in pairs if tensor.requires_grad]  # a kernel or a noise may be frozen
+    if free:
+        torch.autograd.backward([tensor for tensor, _ in free], [slope for _, slope in free])
     return value
 
 
@@ -87,10 +90,11 @@ def fit_exact(problem: Problem, plan: Schedule, callbacks: Sequence[Callback] = 
             if parameters and plan.max_steps > 0:
                 minimize(
                     objective,
-                    _pack(parameters),
+                    best[1],
                     jac=True,
                     method="L-BFGS-B",
-                    bounds=[(-14.0, 14.0)] * sum(p.numel() for p in parameters),
+                    # far enough on a logarithmic scale; a softplus takes a period of 365 for 365
+                    bounds=[(min(v, 0.0) - 14.0, max(v, 0.0) + 14.0) for v in best[1]],
                     options={"maxiter": plan.max_steps, "ftol": 1e-8, "gtol": 1e-6},
                 )
         except _EnoughError:

@@ -21,7 +21,7 @@ from harmonicgp.inference.prediction import MeanFunction, Predictor
 from harmonicgp.inference.refinement import Refinement
 from harmonicgp.likelihoods.observation import Bound, GaussianObservation, Observation, observe
 from harmonicgp.training.adam import AdamPosterior
-from harmonicgp.training.checkpoints import Checkpoint
+from harmonicgp.training.checkpoints import Checkpoint, fingerprint
 from harmonicgp.training.finish import Validation, finish
 from harmonicgp.training.full_data import full_data_step
 from harmonicgp.training.problem import Problem, check_data, check_model
@@ -29,6 +29,8 @@ from harmonicgp.training.schedule import Batches, Course, Schedule
 
 #: Held-out rows that are watched for early stopping.
 MAX_WATCHED = 1024
+#: Steps from one look at KL(q || p), which only the history needs, to the next.
+KL_EVERY = 5
 #: Closed forms that the refinement of scalars may take.
 TRIALS = 36
 Callback: TypeAlias = Callable[[dict[str, Any]], object]
@@ -111,7 +113,10 @@ def fit(
         until = max(
             plan.time_budget - (time.perf_counter() - start) - _finish_seconds(problem, training_family, plan), 1e-3
         )
-    q, history = _Loop(problem, watched, q, plan, until).run(callbacks)
+    checkpoint = None
+    if plan.checkpoint is not None:
+        checkpoint = Checkpoint(plan.checkpoint, fingerprint(everything, plan, family))
+    q, history = _Loop(problem, watched, q, plan, until, checkpoint).run(callbacks)
     result = Fit(features, observation, q, mean, history[-1]["bound"] if history else float("nan"), history)
     result.seconds["train"] = time.perf_counter() - start
     if plan.finish:
@@ -119,6 +124,8 @@ def fit(
         result.posterior, result.bound, result.validation = ending.posterior, ending.bound, ending.validation
         result.refinement, result.iterations = ending.refinement, ending.iterations
     result.seconds["finish"] = time.perf_counter() - start - result.seconds["train"]
+    if checkpoint is not None:
+        checkpoint.remove()
     return result
 
 
@@ -158,7 +165,13 @@ class _Loop:
     """Steps on batches: q by natural gradients (or with the rest), everything else by Adam."""
 
     def __init__(
-        self, problem: Problem, watched: Problem | None, q: Posterior | AdamPosterior, plan: Schedule, until: float
+        self,
+        problem: Problem,
+        watched: Problem | None,
+        q: Posterior | AdamPosterior,
+        plan: Schedule,
+        until: float,
+        checkpoint: Checkpoint | None,
     ) -> None:
         self.problem, self.watched, self.q, self.plan, self.until = problem, watched, q, plan, until
         self.by_adam = isinstance(q, AdamPosterior)
@@ -172,7 +185,7 @@ class _Loop:
         self.exact = self.draws.whole and problem.observation.is_gaussian and not self.by_adam
         self.course = Course(plan)
         self.history: list[dict[str, Any]] = []
-        self.checkpoint = None if plan.checkpoint is None else Checkpoint(plan.checkpoint, problem, plan)
+        self.checkpoint = checkpoint
 
     def run(self, callbacks: Sequence[Callback]) -> tuple[Posterior, list[dict[str, Any]]]:
         """Step by step to the end of the course."""
@@ -180,8 +193,9 @@ class _Loop:
         if self.checkpoint is not None:
             found = self.checkpoint.read(self.parameters, self.optimizer, course)
             if found is not None:
-                q, self.draws.drawn, self.history = found
+                q, place = found
                 self.q = self.q if q is None else q
+                self.draws.drawn, self.history, course.seconds = place["drawn"], place["history"], place["seconds"]
         start = time.perf_counter() - course.seconds
         # disable=None: quiet where there is no terminal
         with tqdm(
@@ -201,15 +215,9 @@ class _Loop:
                 bar.set_postfix(bound=f"{value:.3f}", refresh=False)
                 if self.checkpoint is not None and course.step % plan.checkpoint_every == 0:
                     q = None if isinstance(self.q, AdamPosterior) else self.q
-                    self.checkpoint.write(
-                        self.parameters,
-                        self.optimizer,
-                        q,
-                        course,
-                        self.draws.drawn,
-                        self.history,
-                        time.perf_counter() - start,
-                    )
+                    seconds = time.perf_counter() - start
+                    place = {"drawn": self.draws.drawn, "history": self.history, "seconds": seconds}
+                    self.checkpoint.write(self.parameters, self.optimizer, q, course, place)
                 if stop_wanted(callbacks, record):
                     break
         return (self.q.posterior() if isinstance(self.q, AdamPosterior) else self.q), self.history
@@ -231,11 +239,15 @@ class _Loop:
             if plan.gradient_batch != "before":
                 terms = batch.terms(q, evaluation)
         mean = batch.sum(terms) * (problem.N / batch.N / problem.size)
-        kl = q.kl() / problem.size
-        value = float(mean.detach().double()) - float(kl.detach())
-        # Under natural gradients KL does not depend on what Adam changes.
-        self._adam(kl - mean if isinstance(q, AdamPosterior) else -mean)
-        return value
+        if isinstance(q, AdamPosterior):
+            kl = q.kl() / problem.size
+            loss = kl - mean
+        else:  # KL does not depend on what Adam changes, and moves slowly: a look at it now and then is enough
+            if self.exact or self.course.step % KL_EVERY == 0:
+                self.course.kl = float(q.kl()) / problem.size
+            kl, loss = torch.tensor(self.course.kl), -mean
+        self._adam(loss)
+        return float(mean.detach().double()) - float(kl.detach())
 
     def _adam(self, loss: Tensor) -> None:
         if not torch.isfinite(loss):

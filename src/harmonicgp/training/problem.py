@@ -93,19 +93,23 @@ class Problem:
             g, lam = g * self.counts, lam * self.counts
         if self.observation.is_gaussian:
             return natural_gradient_step(posterior, stacks, g, lam, scale, rho)
-        before = self._value(posterior, evaluation, scale)
+        before = self._value(posterior, m, v, residual, scale)
         for _ in range(6):
             try:
                 candidate = natural_gradient_step(posterior, stacks, g, lam, scale, rho)
             except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # no Cholesky factor: the step was too long
                 candidate = None
-            if candidate is not None and self._value(candidate, evaluation, scale) >= before - 1e-6 * abs(before):
-                return candidate
+            if candidate is not None:
+                after = self._value(candidate, *candidate.moments(stacks), residual, scale)
+                if after >= before - 1e-6 * abs(before):
+                    return candidate
             rho = rho / 4
         return posterior
 
-    def _value(self, posterior: Posterior, evaluation: Evaluation, scale: float) -> float:
-        return scale * float(self.sum(self.terms(posterior, evaluation).double())) - float(posterior.kl())
+    def _value(self, posterior: Posterior, m: Tensor, v: Tensor, residual: Tensor, scale: float) -> float:
+        """The bound on these rows from the moments of the features' part."""
+        terms = self.observation.terms(self.y, self.latent(m), v, residual, self.bound, self.noise)
+        return scale * float(self.sum(terms.double())) - float(posterior.kl())
 
     @torch.no_grad()
     def total(

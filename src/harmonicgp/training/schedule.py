@@ -93,6 +93,7 @@ class Course:
     best: float = -math.inf
     stale: int = 0  #: checks since the watched bound last rose
     cooling: bool = False
+    kl: float = 0.0  #: KL(q || p) a row, when it was last looked at
     seconds: float = 0.0  #: spent before a resumption
 
     COOL = 0.8  #: where a fit that no longer improves goes on
@@ -112,7 +113,7 @@ class Course:
     def advance(self, elapsed_share: float = 0.0) -> None:
         """One step on; `elapsed_share` is that of a time budget."""
         self.step += 1
-        self.share = max(self.share + 1 / self.plan.max_steps, elapsed_share)
+        self.share = min(max(self.share + 1 / self.plan.max_steps, elapsed_share), 1.0)
 
     def watch(self, value: float) -> None:
         """A new value of the watched bound."""
@@ -125,7 +126,7 @@ class Course:
 
     def state(self) -> dict[str, float]:
         """All that changes, for a checkpoint."""
-        return {name: getattr(self, name) for name in ("step", "share", "best", "stale", "cooling")}
+        return {name: getattr(self, name) for name in ("step", "share", "best", "stale", "cooling", "kl")}
 
 
 class Batches:

@@ -1,0 +1,50 @@
+"""Small tables and comparisons that the tests of the estimators share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harmonicgp import HarmonicGPClassifier, HarmonicGPRegressor
+
+QUICK = {"max_steps": 4, "progress": False}
+
+
+def table(n=60, seed=0, d=3, P=None):
+    """Rows X [n, d] of different scales, and y [n] or [n, P]."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, d))
+    signal = 100 + 20 * np.sin(z[:, 0]) * z[:, 1 % d]
+    y = signal[:, None] + 2 * rng.normal(size=(n, P or 1))
+    X = z * (10.0 ** np.arange(d)) + 5
+    return X, y[:, 0] if P is None else y * (1 + np.arange(P))
+
+
+def labels(X, classes=2):
+    """Text labels by the first column's rank."""
+    rank = np.argsort(np.argsort(X[:, 0]))
+    return np.array(["low", "mid", "top", "zenith"])[rank * classes // len(X)]
+
+
+def regressor(**arguments):
+    return HarmonicGPRegressor(**(QUICK | arguments))
+
+
+def classifier(**arguments):
+    return HarmonicGPClassifier(**(QUICK | arguments))
+
+
+def outputs(model, X, y=None):
+    """All that a model says of X."""
+    if isinstance(model, HarmonicGPClassifier):
+        return [model.predict_proba(X), *model.predict_f(X, return_std=True)]
+    said = [*model.predict(X, return_std=True), *model.predict_f(X, return_std=True)]
+    said.append(model.predict_quantiles(X, (0.1, 0.9)))
+    if y is not None:
+        said += [model.log_density(X, y), model.pit(X, y)]
+    return said
+
+
+def assert_same(one, other):
+    """Equal bit for bit."""
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -1,0 +1,280 @@
+"""Bad tables end in a model with finite predictions, or in an error that a user can act on.
+
+Columns and targets are drawn from a list of what real tables hold: gaps, infinities, text, mixed types, constants, duplicates,
+huge and tiny scales, dates of all sorts, more columns than rows, a single row, names that are no names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+import warnings
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harmonicgp import HarmonicGPClassifier, HarmonicGPRegressor
+from harmonicgp.actions import Negation, PrincipalNegation
+
+EXAMPLES = 50 if settings.get_current_profile_name() == "ci" else 2000
+SECONDS = 20  #: that an example may take
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def _holes(x, value, rng):
+    x = x.astype(np.float64)
+    x[rng.integers(len(x), size=max(1, len(x) // 10))] = value
+    return x
+
+
+def _objects(values, rng, n):
+    return pd.Series([values[i] for i in rng.integers(len(values), size=n)], dtype=object)
+
+
+def _days(rng, n, most=2000):
+    return pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.uniform(0, most, n), unit="D").round("s")
+
+
+#: What a table may hold that can be used as it stands, by name; made from a generator and a number of rows.
+GOOD = {
+    "normal": lambda rng, n: rng.normal(size=n),
+    "constant": lambda rng, n: np.full(n, 3.7),
+    "zero": lambda rng, n: np.zeros(n),
+    "large": lambda rng, n: 1e100 * rng.normal(size=n),
+    "tiny": lambda rng, n: 1e-200 * rng.normal(size=n),
+    "denormal": lambda rng, n: 1e-310 * rng.normal(size=n),
+    "offset": lambda rng, n: 1e15 + rng.normal(size=n),
+    "outlier": lambda rng, n: np.where(np.arange(n) == 0, 1e30, rng.normal(size=n)),
+    "mixed scales": lambda rng, n: 10.0 ** rng.uniform(-100, 100, n),
+    "integers": lambda rng, n: rng.integers(-5, 5, n),
+    "long": lambda rng, n: rng.integers(-(2**63), 2**63 - 1, n),
+    "unsigned": lambda rng, n: rng.integers(0, 2**64 - 1, n, dtype=np.uint64),
+    "booleans": lambda rng, n: rng.integers(0, 2, n).astype(bool),
+    "float16": lambda rng, n: rng.normal(size=n).astype(np.float16),
+    "levels": lambda rng, n: _objects(["red", "green", "blue"], rng, n),
+    "one level": lambda rng, n: _objects(["same"], rng, n),
+    "odd levels": lambda rng, n: _objects(["other", "missing", "a=b", "ü", "nan", "None", "NA"], rng, n),
+    "category": lambda rng, n: pd.Categorical(_objects(["a", "b"], rng, n), categories=["a", "b", "never"]),
+    "numbers as categories": lambda rng, n: pd.Categorical(rng.integers(0, 3, n)),
+    "numbers as text": lambda rng, n: pd.Series([f"{v:.3f}" for v in rng.normal(size=n)]),
+    "dates": lambda rng, n: _days(rng, n),
+    "one date": lambda rng, n: pd.DatetimeIndex(["2024-02-29"] * n),
+    "zoned dates": lambda rng, n: _days(rng, n).tz_localize("UTC").tz_convert("America/New_York"),
+    "dates as objects": lambda rng, n: pd.Series([date(2000, 1, 1) + timedelta(int(i)) for i in rng.integers(0, 900, n)]),
+    "dates as text": lambda rng, n: pd.Series(_days(rng, n).strftime("%Y-%m-%d")),
+    "durations": lambda rng, n: pd.to_timedelta(rng.uniform(0, 9, n), unit="D"),
+    "decimals": lambda rng, n: _objects([Decimal("1.5"), Decimal("-2.25"), Decimal("1e30")], rng, n),
+    "nullable": lambda rng, n: pd.array(rng.integers(0, 9, n), dtype="Int64"),
+}
+#: What has gaps: a model with missing="impute", else an error.
+GAPS = {
+    "gaps": lambda rng, n: _holes(rng.normal(size=n), np.nan, rng),
+    "gaps in integers": lambda rng, n: pd.array(np.where(np.arange(n) % 3 == 0, None, 1), dtype="Int64"),
+    "gaps in booleans": lambda rng, n: pd.array(np.where(np.arange(n) % 3 == 0, None, True), dtype="boolean"),
+    "gaps in levels": lambda rng, n: _objects(["red", "blue", None, np.nan, pd.NA, ""], rng, n),
+    "gaps in dates": lambda rng, n: pd.Series(_days(rng, n)).where(np.arange(n) % 3 > 0),
+    "all missing": lambda rng, n: np.full(n, np.nan),
+    "none at all": lambda rng, n: pd.Series([None] * n, dtype=object),
+}
+#: What no model can use.
+BAD = {
+    "infinite": lambda rng, n: _holes(rng.normal(size=n), np.inf, rng),
+    "minus infinity": lambda rng, n: _holes(rng.normal(size=n), -np.inf, rng),
+    "huge": lambda rng, n: 1e200 * (1 + rng.random(n)),
+    "mixed": lambda rng, n: pd.Series([(1.5, "text", date(2000, 1, 1))[i % 3] for i in range(n)], dtype=object),
+    "lists": lambda rng, n: pd.Series([[1, 2]] * n, dtype=object),
+    "bytes": lambda rng, n: pd.Series([b"raw"] * n, dtype=object),
+    "complex": lambda rng, n: rng.normal(size=n) + 1j,
+    "periods": lambda rng, n: pd.period_range("2020-01", periods=n, freq="M"),
+    "identifiers": lambda rng, n: pd.Series([f"id-{i}" for i in range(n)]),  # some of it is levels, in short tables
+}
+NAMES = ["", " ", "a=b", "naïve ✓", "two\nlines", "y", "x" * 300, "0", "%s {}", "column"]
+
+
+@dataclass
+class Table:
+    """A table, a target, and arguments; the names of columns that may be refused."""
+
+    X: Any
+    y: Any
+    suspects: list[str]
+    target_is_bad: bool
+    arguments: dict[str, Any]
+    described: str
+
+    def __repr__(self) -> str:
+        return self.described
+
+
+def _targets(kind, rng, n):
+    plain = rng.normal(size=n)
+    return {
+        "normal": lambda: plain,
+        "constant": lambda: np.full(n, 7.0),
+        "zero": lambda: np.zeros(n),
+        "large": lambda: 1e100 * plain,
+        "tiny": lambda: 1e-200 * plain,
+        "denormal": lambda: 1e-310 * plain,
+        "offset": lambda: 1e12 + plain,
+        "outlier": lambda: np.where(np.arange(n) == 0, 1e30, plain),
+        "integers": lambda: rng.integers(0, 5, n),
+        "long": lambda: rng.integers(-(2**63), 2**63 - 1, n),
+        "booleans": lambda: rng.integers(0, 2, n).astype(bool),
+        "numbers as text": lambda: np.array([f"{v:.1f}" for v in plain]),
+        "numbers as objects": lambda: plain.astype(object),
+        "series": lambda: pd.Series(plain, name="tar get"),
+        "nullable": lambda: pd.Series(rng.integers(0, 3, n), dtype="Int64"),
+        "frame": lambda: pd.DataFrame({"a": plain, "b": rng.normal(size=n)}),
+        "one column": lambda: plain[:, None],
+        "labels": lambda: rng.choice(["yes", "no", "perhaps"], n),
+        "labels as categories": lambda: pd.Series(pd.Categorical(rng.choice(["yes", "no"], n))),
+        "labels as strings": lambda: pd.Series(rng.choice(["yes", "no"], n), dtype="string"),
+        "gap": lambda: _holes(plain, np.nan, rng),
+        "infinite": lambda: _holes(plain, np.inf, rng),
+        "huge": lambda: 1e200 * plain,
+        "None": lambda: np.where(np.arange(n) == 0, None, plain.astype(object)),
+        "mixed": lambda: np.array([(1.5, "text")[i % 2] for i in range(n)], dtype=object),
+        "gap in labels": lambda: pd.Series(np.where(np.arange(n) == 0, None, "yes"), dtype=object),
+        "dates": lambda: _days(rng, n),
+        "too short": lambda: plain[:-1],
+        "complex": lambda: plain + 1j,
+    }[kind]()
+
+
+TARGETS = {
+    HarmonicGPRegressor: (
+        "normal constant zero large tiny denormal offset outlier integers long booleans",
+        "gap infinite huge None mixed dates labels complex",
+    ),
+    HarmonicGPClassifier: ("integers booleans labels", "gap infinite normal constant mixed None dates complex"),
+}
+OTHER_TARGETS = {
+    HarmonicGPRegressor: ["numbers as text", "numbers as objects", "series", "nullable", "frame", "one column", "too short"],
+    HarmonicGPClassifier: ["labels as categories", "labels as strings", "nullable", "gap in labels", "too short"],
+}
+
+
+@st.composite
+def tables(draw, model, frame):
+    n = draw(st.sampled_from([1, 2, 3, 7, 25, 80]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    kinds = draw(st.lists(st.sampled_from(sorted(GOOD)), min_size=1, max_size=6))
+    trouble = draw(st.sampled_from(["none", "gaps", "bad", "wide"]))
+    if trouble == "gaps":
+        kinds += draw(st.lists(st.sampled_from(sorted(GAPS)), min_size=1, max_size=2))
+    elif trouble == "bad":
+        kinds.append(draw(st.sampled_from(sorted(BAD))))
+    elif trouble == "wide":
+        kinds += ["normal"] * 40
+    if draw(st.booleans()):
+        kinds.append("duplicate")
+    good, bad = (words.split() for words in TARGETS[model])
+    target = draw(st.sampled_from(draw(st.sampled_from([good, good, bad, OTHER_TARGETS[model]]))))
+    X, columns = {}, []
+    for j, kind in enumerate(kinds):
+        name = draw(st.sampled_from([f"{kind} {j}", f"{kind} {j}", *NAMES])) if j < 7 else f"{kind} {j}"
+        name = name if name not in X else f"{kind} {j}"
+        if kind == "duplicate":
+            X[name] = X[columns[0][0]]
+        else:
+            X[name] = pd.Series((GOOD | GAPS | BAD)[kind](rng, n))
+        columns.append((name, kind))
+    suspects = [name for name, kind in columns if kind in BAD or kind in GAPS or (kind == "duplicate")]
+    X = pd.DataFrame(X)
+    if not frame:
+        X = _as_array(X, [kind for _, kind in columns])
+    arguments = draw(st.sampled_from(ARGUMENTS[model]))
+    described = f"{n} rows, columns {dict(columns)}, target {target}, {arguments}, {'frame' if frame else X.dtype}"
+    return Table(X, _targets(target, rng, n), suspects, target not in good, arguments, described)
+
+
+def _as_array(X, kinds):
+    """The table as a plain array: of numbers if all are, else of objects."""
+    return X.to_numpy()
+
+
+COMMON = [
+    {},
+    {},
+    {"missing": "impute"},
+    {"missing": "impute", "warp": "quantile"},
+    {"dtype": "float32"},
+    {"dtype": "float32", "n_inducing": 5, "symmetry": None},
+    {"symmetry": Negation([0])},
+    {"symmetry": PrincipalNegation(1), "n_inducing": 4, "missing": "impute"},
+    {"kernel": "rbf", "n_inducing": 7, "batch_size": 5},
+]
+ARGUMENTS = {
+    HarmonicGPRegressor: [
+        *COMMON,
+        {"target_transform": "quantile"},
+        {"target_transform": "log"},
+        {"likelihood": "student_t"},
+        {"likelihood": "student_t", "dtype": "float32", "n_inducing": 6},
+        {"bound": "elbo", "posterior": "joint"},
+    ],
+    HarmonicGPClassifier: [*COMMON, {"posterior": "joint", "n_inducing": 6}],
+}
+
+
+# --- what must hold ---------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def limit(seconds):
+    """An error in place of a hang."""
+
+    def late(*_):
+        raise TimeoutError(f"no end after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def far(X):
+    """The same rows, moved far away in all columns of floating-point numbers."""
+    if isinstance(X, pd.DataFrame):
+        return X.assign(**{c: far(X[c].to_numpy()) for c in X.columns if X[c].dtype == np.float64})
+    return X + 1e6 * (1 + np.abs(X)) if X.dtype.kind == "f" else X
+
+
+def outcome(model, table):
+    """None after a fit with finite predictions, or the error, which must be a clear one."""
+    try:
+        with limit(SECONDS), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            gp = model(max_steps=10, progress=False, **table.arguments).fit(table.X, table.y)
+            for rows in (table.X, far(table.X)):
+                check_predictions(gp, rows)
+    except (ValueError, TypeError) as error:
+        return error
+    return None
+
+
+def check_predictions(gp, rows):
+    if isinstance(gp, HarmonicGPClassifier):
+        P = gp.predict_proba(rows)
+        assert np.isfinite(P).all()
+        assert np.allclose(P.sum(1), 1)
+        assert set(gp.predict(rows)) <= set(gp.classes_)
+        return
+    mean, std = gp.predict(rows, return_std=True)
+    assert np.isfinite(mean).all(), mean
+    assert np.isfinite(std).all(), std
+    assert (std >= 0).all()
+    assert np.isfinite(gp.predict_quantiles(rows)).all()

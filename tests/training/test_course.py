@@ -1,0 +1,393 @@
+"""The course of a fit: how share, batches, early stopping and time run, and what a fit keeps of them."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harmonicgp import HarmonicGPClassifier, HarmonicGPRegressor
+from harmonicgp.actions import Negation, Rotation
+from harmonicgp.estimators import search
+from harmonicgp.features import HarmonicFeatures, SparseFeatures
+from harmonicgp.training import Schedule, fit
+from harmonicgp.training.schedule import Batches, Course
+from tests.inference.common import data, make_kernel
+
+# --- course -----------------------------------------------------------------------------------------------------------
+
+
+@given(
+    max_steps=st.integers(1, 500),
+    times=st.lists(st.floats(0, 3), min_size=1, max_size=40),
+    values=st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=40),
+    every=st.integers(1, 4),
+)
+def test_share_rises_from_nought_to_one_and_sets_sane_rates(max_steps, times, values, every):
+    plan = Schedule(max_steps=max_steps, early_stopping=True)
+    course = Course(plan)
+    before = 0.0
+    for i, (elapsed, value) in enumerate(zip(times, values, strict=False)):
+        if course.done:
+            break
+        assert 0 < plan.rate_at(course.share) <= 1.0 + 1e-12
+        assert 0.02 <= plan.rho_at(course.step, course.share) <= 0.9
+        course.advance(elapsed)
+        if i % every == 0:
+            course.watch(value)
+        assert before < course.share <= 1.0
+        before = course.share
+    assert course.step <= max_steps
+
+
+@given(st.integers(1, 1000))
+def test_a_course_without_stops_has_as_many_steps_as_asked(max_steps):
+    course = Course(Schedule(max_steps=max_steps))
+    while not course.done:
+        course.advance()
+    assert course.step == max_steps
+
+
+def test_no_steps():
+    assert Course(Schedule(max_steps=0)).done
+
+
+@given(st.integers(50, 400), st.integers(0, 30))
+def test_a_bound_that_no_longer_rises_leads_to_cooling_once(max_steps, rising):
+    course = Course(Schedule(max_steps=max_steps, early_stopping=True))
+    jumps = 0
+    while not course.done:
+        course.advance()
+        if course.step % course.check_every == 0:
+            share = course.share
+            course.watch(float(min(course.step // course.check_every, rising)))
+            jumps += course.share > share
+    last_check = course.check_every * (max(rising, 1) + Course.PATIENCE)
+    if last_check < 0.75 * max_steps:
+        assert jumps == 1
+        assert course.cooling
+        start = max(last_check, 0.15 * max_steps)
+        assert start - 1 <= course.step - 0.2 * max_steps <= start + course.check_every + 1
+    assert course.step <= max_steps
+
+
+def test_small_rises_are_none():
+    course = Course(Schedule(max_steps=100, early_stopping=True))
+    for _ in range(20):
+        course.advance()
+    for i in range(4):
+        course.watch(1.0 + i * 0.9 * Course.TOLERANCE / 4)
+    assert course.share == Course.COOL
+    course = Course(Schedule(max_steps=100, early_stopping=True))
+    course.advance()
+    for _ in range(10):
+        course.watch(0.0)
+    assert course.share == 0.01  # too early to say
+
+
+@given(st.floats(0, 1))
+def test_a_time_budget_runs_the_course(share):
+    course = Course(Schedule(max_steps=1000))
+    course.advance(share)
+    assert course.share == max(share, 0.001)
+    course.advance(1.7)
+    assert course.share == 1.0
+    assert course.done
+
+
+def test_the_rate_rises_then_falls():
+    plan = Schedule()
+    rates = [plan.rate_at(s) for s in np.linspace(0, 1, 101)]
+    assert rates[0] == 0.5
+    assert rates[10] == pytest.approx(1.0)
+    assert rates[-1] == pytest.approx(0.025)
+    assert (np.diff(rates[:11]) > 0).all()
+    assert (np.diff(rates[10:]) < 0).all()
+    assert Schedule(optimizer="adam").rate_at(0.7) == 1.0
+
+
+def test_the_state_of_a_course_is_all_that_changes():
+    course = Course(Schedule(max_steps=100))
+    course.advance(0.3)
+    course.watch(1.0)
+    course.watch(0.5)
+    course.kl = 0.7
+    again = Course(course.plan, **course.state())
+    assert again == course
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"max_steps": -1}, ValueError),
+        ({"max_steps": 1.5}, TypeError),
+        ({"batch_size": 0}, ValueError),
+        ({"learning_rate": math.nan}, ValueError),
+        ({"learning_rate": 0.0}, ValueError),
+        ({"rho": 0.0}, ValueError),
+        ({"rho": 1.1}, ValueError),
+        ({"validation_fraction": 1.0}, ValueError),
+        ({"time_budget": 0.0}, ValueError),
+        ({"time_budget": math.inf}, ValueError),
+        ({"time_budget": math.nan}, ValueError),
+        ({"checkpoint_every": 0}, ValueError),
+        ({"chunk_size": 0}, ValueError),
+        ({"seed": -1}, ValueError),
+        ({"gradient_batch": "other"}, ValueError),
+        ({"optimizer": "sgd"}, ValueError),
+    ],
+    ids=str,
+)
+def test_bad_schedules_name_the_argument(change, error):
+    with pytest.raises(error, match=next(iter(change))):
+        Schedule(**change)
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+@given(N=st.integers(1, 300), size=st.integers(1, 400), seed=st.integers(0, 2**31), k=st.integers(0, 50))
+def test_the_kth_draw_depends_on_seed_and_k_alone(N, size, seed, k):
+    walked, jumped = Batches(N, size, seed), Batches(N, size, seed)
+    for _ in range(k):
+        walked.draw()
+    jumped.drawn = k
+    assert torch.equal(walked.draw(), jumped.draw())
+    assert walked.drawn == jumped.drawn == k + 1
+
+
+@given(N=st.integers(1, 300), size=st.integers(1, 400), seed=st.integers(0, 1000))
+def test_a_pass_draws_every_row_once(N, size, seed):
+    batches = Batches(N, size, seed)
+    for _ in range(3):
+        rows = torch.cat([batches.draw() for _ in range(max(N // size, 1))])
+        assert len(rows.unique()) == len(rows)
+        # a rest that fills no batch waits for a later pass
+        assert len(rows) == (N if size >= N else N - N % size)
+        assert (rows >= 0).all()
+        assert (rows < N).all()
+
+
+def test_passes_and_seeds_differ_and_no_row_is_left_out_for_long():
+    first = Batches(100, 30, 0)
+    passes = [torch.cat([first.draw() for _ in range(3)]) for _ in range(20)]
+    assert not torch.equal(passes[0], passes[1])
+    assert len(torch.cat(passes).unique()) == 100
+    assert not torch.equal(Batches(100, 30, 1).draw(), Batches(100, 30, 0).draw())
+
+
+# --- fits -------------------------------------------------------------------------------------------------------------
+
+
+def low_level(n=400, dtype=torch.float64, callbacks=(), likelihood=None, target=None, **plan):
+    X, y = data(n, 2)
+    features = HarmonicFeatures(make_kernel().to(dtype), Negation(), X[:10].to(dtype))
+    y = y if target is None else target(y)
+    likelihood = (likelihood or gpytorch.likelihoods.GaussianLikelihood()).to(dtype)
+    schedule = Schedule(**({"max_steps": 40, "batch_size": 64} | plan))
+    return fit(features, likelihood, X.to(dtype), y.to(dtype), schedule=schedule, callbacks=callbacks)
+
+
+def table(n=2500, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + 0.2 * rng.normal(size=n)
+
+
+def test_easy_data_stop_early_and_are_learned_all_the_same():
+    X, _ = table(8000)
+    y = X[:, 0] + np.random.default_rng(1).normal(size=len(X))
+    arguments = {"symmetry": None, "n_inducing": 20, "progress": False}
+    early = HarmonicGPRegressor(**arguments).fit(X, y)
+    late = HarmonicGPRegressor(**arguments, early_stopping=False).fit(X, y)
+    assert late.n_steps_ == 400
+    assert 80 < early.n_steps_ < 360
+    assert early.score(X, X[:, 0]) > 0.98
+    assert early.elbo_ > late.elbo_ - 0.05
+    watched = [record["validation"] for record in early.history_ if "validation" in record]
+    assert len(watched) == early.n_steps_ // 16
+    assert not any("validation" in record for record in late.history_)
+
+
+def test_early_stopping_of_a_classifier_and_of_whole_batches():
+    X, _ = table()
+    y = X[:, 0] + np.random.default_rng(1).normal(size=len(X)) > 0
+    arguments = {"symmetry": None, "n_inducing": 10, "batch_size": 128, "progress": False}
+    model = HarmonicGPClassifier(max_steps=200, **arguments).fit(X, y)
+    assert 40 < model.n_steps_ < 200
+    assert model.score(X, X[:, 0] > 0) > 0.95
+    few = HarmonicGPClassifier(max_steps=200, **arguments).fit(X[:300], y[:300])  # one batch, nothing held out
+    assert 40 < few.n_steps_ < 200
+    assert few.validation_ is None
+
+
+def test_history_tells_steps_bounds_and_seconds():
+    result = low_level(max_steps=25, early_stopping=True)
+    assert [record["step"] for record in result.history] == list(range(1, 26))
+    assert all(math.isfinite(record["bound"]) and record["bound"] > -100 for record in result.history)
+    seconds = [record["seconds"] for record in result.history]
+    assert seconds == sorted(seconds)
+    assert [record["step"] for record in result.history if "validation" in record] == [4, 8, 12, 16, 20, 24]
+    assert set().union(*result.history) == {"step", "bound", "seconds", "validation"}
+    assert set(result.seconds) == {"train", "finish"}
+
+
+def test_bounds_of_the_history_are_those_of_the_model():
+    """With all rows in every step the last bound is just under what the closed form gives."""
+    result = low_level(300, batch_size=300, max_steps=60, refine=False, learning_rate=1e-9)
+    assert result.history[-1]["bound"] == pytest.approx(result.bound, abs=1e-6)
+
+
+@pytest.mark.parametrize("model", [HarmonicGPRegressor, HarmonicGPClassifier], ids=lambda c: c.__name__)
+@pytest.mark.parametrize("n", [100, 2500])
+def test_no_steps_still_make_a_model(model, n):
+    X, y = table(n)
+    y = y if model is HarmonicGPRegressor else y > 0.5
+    gp = model(symmetry=None, n_inducing=30, max_steps=0).fit(X, y)
+    assert gp.history_ == []
+    assert gp.n_steps_ == 0
+    assert np.isfinite(gp.elbo_)
+    assert gp.score(X, y) > 0.5  # the posterior is that of the starting values
+
+
+def test_callbacks_stop_and_all_are_called():
+    calls = {"first": 0, "second": 0}
+
+    def first(record):
+        calls["first"] += 1
+        return record["step"] == 5
+
+    def second(record):
+        calls["second"] += 1
+        return "nonsense"  # only True stops
+
+    result = low_level(callbacks=[first, second])
+    assert len(result.history) == calls["first"] == calls["second"] == 5
+    assert len(low_level(callbacks=[lambda record: np.bool_(record["step"] == 3)]).history) == 3
+    X, y = table(200)
+    for model, target in ((HarmonicGPRegressor, y), (HarmonicGPClassifier, y > 0)):
+        gp = model(callbacks=[lambda record: record["step"] >= 4]).fit(X, target)
+        assert gp.n_steps_ == 4
+
+
+def test_an_error_in_a_callback_comes_through():
+    def broken(record):
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        low_level(callbacks=[broken])
+
+
+def parts(gp):
+    posterior = gp._predictor.posterior
+    tensors = [*gp._predictor.features.state_dict().values(), *gp.likelihood_.state_dict().values()]
+    return [t.tolist() for t in (*tensors, *posterior.means, *posterior.precisions)]
+
+
+@pytest.fixture
+def brief_search(monkeypatch):
+    monkeypatch.setattr(search, "ROUNDS", (search.Round(600, 16, 8, 128, 3), search.Round(900, 24, 8, 128, 1)))
+
+
+@pytest.mark.parametrize("model", [HarmonicGPRegressor, HarmonicGPClassifier], ids=lambda c: c.__name__)
+def test_one_seed_one_model_bit_for_bit(model, brief_search):
+    X, y = table()
+    y = y if model is HarmonicGPRegressor else np.digitize(y, [0.0, 1.0])
+    first, second = (model(max_steps=3, batch_size=256, n_inducing=40).fit(X, y) for _ in range(2))
+    assert first.symmetry_.table == second.symmetry_.table
+    assert len(first.symmetry_.table) > 4
+    assert parts(first) == parts(second)
+    assert first.elbo_ == second.elbo_
+    if model is HarmonicGPRegressor:
+        assert np.array_equal(first.predict(X), second.predict(X))
+    else:
+        assert np.array_equal(first.predict_proba(X), second.predict_proba(X))
+    other = model(max_steps=3, batch_size=256, n_inducing=40, random_state=1).fit(X, y)
+    assert parts(other) != parts(first)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [HarmonicGPRegressor, HarmonicGPClassifier], ids=lambda c: c.__name__)
+def test_one_seed_one_model_with_all_defaults(model):
+    X, y = table()
+    y = y if model is HarmonicGPRegressor else y > 0.5
+    first, second = (model(max_steps=5).fit(X, y) for _ in range(2))
+    assert first.symmetry_.table == second.symmetry_.table
+    assert parts(first) == parts(second)
+    assert first.elbo_ == second.elbo_
+
+
+def test_the_state_of_the_generators_does_not_matter_and_is_left_alone():
+    X, y = table()
+    arguments = {"symmetry": Rotation((0, 1), 3), "n_inducing": 10, "max_steps": 5, "batch_size": 256}
+    first = HarmonicGPRegressor(**arguments).fit(X, y)
+    torch.manual_seed(123)
+    np.random.seed(321)  # noqa: NPY002
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    second = HarmonicGPRegressor(**arguments).fit(X, y)
+    assert parts(first) == parts(second)
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert np.array_equal(states[1], np.random.get_state()[1])  # noqa: NPY002
+
+
+@pytest.mark.parametrize("model", [HarmonicGPRegressor, HarmonicGPClassifier], ids=lambda c: c.__name__)
+def test_float32_agrees_with_float64(model):
+    """Within a hundredth of a standard deviation of y, or of one in probability."""
+    X, y = table()
+    y = 100 + 7 * y if model is HarmonicGPRegressor else y > 0.5
+    arguments = {"symmetry": Negation([[0], [1]]), "n_inducing": 24, "max_steps": 60, "batch_size": 256}
+    single, double = (model(dtype=dtype, **arguments).fit(X, y) for dtype in ("float32", "float64"))
+    assert abs(single.elbo_ - double.elbo_) < 1e-2
+    if model is HarmonicGPRegressor:
+        (mean, std), (mean64, std64) = (gp.predict(X, return_std=True) for gp in (single, double))
+        assert np.abs(mean - mean64).max() < 0.05 * y.std()
+        assert np.sqrt(np.mean((mean - mean64) ** 2)) < 0.01 * y.std()
+        assert np.abs(std / std64 - 1).max() < 0.05
+    else:
+        assert np.abs(single.predict_proba(X) - double.predict_proba(X)).mean() < 0.01
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_time_budget_cuts_a_fit_short_and_leaves_a_model():
+    X, y = table(3000)
+    start = time.perf_counter()
+    gp = HarmonicGPRegressor(symmetry=None, time_budget=2.0, max_steps=100_000, early_stopping=False).fit(X, y)
+    assert time.perf_counter() - start < 8  # the machine may be busy
+    assert 0 < gp.n_steps_ < 100_000
+    assert gp.score(X, y) > 0.5
+
+
+def test_a_budget_too_short_for_anything_leaves_a_model():
+    X, y = table(3000)
+    result = HarmonicGPRegressor(symmetry=None, n_inducing=20, time_budget=1e-6).fit(X, y)
+    assert result.n_steps_ <= 2
+    assert np.isfinite(result.predict(X)).all()
+    features = SparseFeatures(make_kernel(), torch.from_numpy(X[:10]))
+    likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    plan = Schedule(time_budget=1e-6)
+    assert len(fit(features, likelihood, torch.from_numpy(X), torch.from_numpy(y), schedule=plan).history) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", [5.0, 15.0, 40.0])
+@pytest.mark.parametrize("model", [HarmonicGPRegressor, HarmonicGPClassifier], ids=lambda c: c.__name__)
+def test_a_time_budget_is_kept_on_twenty_thousand_rows(model, budget):
+    X, y = table(20_000)
+    X = np.column_stack([X, np.random.default_rng(5).normal(size=(len(X), 5))])
+    y = y if model is HarmonicGPRegressor else y > 0.5
+    start, busy = time.perf_counter(), time.process_time()
+    gp = model(time_budget=budget).fit(X, y)
+    seconds, worked = time.perf_counter() - start, time.process_time() - busy
+    passed = f"{seconds:.2f} s passed, {worked:.2f} s worked"
+    print(f"{model.__name__}, {budget:g} s: {passed}, {gp.n_steps_} steps, {gp.timings_}")
+    # others may use the machine too: what counts is the work done, which on one thread is at most the time passed
+    assert min(seconds, worked) < 1.1 * budget
+    assert gp.score(X, y) > 0.5
