@@ -72,7 +72,10 @@ class Cell(NamedTuple):
     @property
     def caps(self) -> Caps:
         """What the peers may do."""
-        return QUICK if self.quick else Caps()
+        if self.quick:
+            return QUICK
+        # ten minutes for the ten folds of a pooled set together
+        return Caps(svgp_seconds=60.0) if self.set in POOLED else Caps()
 
 
 def versions(model: str) -> dict[str, str]:

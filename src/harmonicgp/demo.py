@@ -31,7 +31,7 @@ def main(size: str = "medium", output: str | Path = "out") -> dict[str, float]:
 
     if size not in SIZES:
         raise ValueError(f"size must be one of {', '.join(SIZES)}; got {size!r}.")
-    pyarrow = require("pyarrow", "tables", "the demonstration")
+    pandas = require("pandas", "tables", "the demonstration")
     step, turns, points, steps = SIZES[size]
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
@@ -48,9 +48,9 @@ def main(size: str = "medium", output: str | Path = "out") -> dict[str, float]:
     start = time.perf_counter()
 
     def table(rows: Array) -> Any:
-        return pyarrow.table({"longitude": rows[:, 0], "latitude": rows[:, 1]})
+        return pandas.DataFrame(rows, columns=["longitude", "latitude"])
 
-    gp.fit(table(X[~test]), pyarrow.table({"height": y[~test]})["height"])
+    gp.fit(table(X[~test]), pandas.Series(y[~test], name="height"))
     fitted = time.perf_counter() - start
     blocks = len(gp.predict_components(table(X[:1])).labels)
     print(f"Fitted in {fitted:.0f} s: {blocks} harmonics of the longitude, {points} inducing points each.", flush=True)

@@ -20,7 +20,10 @@ def columns(X, counts=None, kinds=None, **more):
 # --- moments --------------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.floats(-1e6, 1e6).map(lambda v: round(v, 3)), min_size=1, max_size=30), st.sampled_from([1e-140, 1e-3, 1.0, 1e9, 1e140]))
+@given(
+    st.lists(st.floats(-1e6, 1e6).map(lambda v: round(v, 3)), min_size=1, max_size=30),
+    st.sampled_from([1e-140, 1e-3, 1.0, 1e9, 1e140]),
+)
 def test_moments_at_every_scale_and_with_repeats(values, unit):
     x = np.array(values) * unit
     counts = np.arange(1.0, len(x) + 1) % 3 + 1

@@ -26,7 +26,9 @@ def predictive(transform=None, df=None, seed=0, n=3, P=2, known=False, calibrati
 
 def breaks(p, j, i):
     """Places between which the density of target i at row j is smooth, out to tails of no weight."""
-    levels = np.concatenate([np.geomspace(1e-7, 0.05, 25), np.linspace(0.05, 0.95, 40), 1 - np.geomspace(0.05, 1e-7, 25)])
+    levels = np.concatenate(
+        [np.geomspace(1e-7, 0.05, 25), np.linspace(0.05, 0.95, 40), 1 - np.geomspace(0.05, 1e-7, 25)]
+    )
     places = p.quantiles(levels)[j, :, i]
     knots = p.target.warps[i].values if p.target.warps else []
     knots = [v for v in knots if places[0] < v < places[-1]]
@@ -119,13 +121,11 @@ def test_student_t_without_latent_variance_is_scipys(df):
 @pytest.mark.parametrize("df", [2.5, 5.0, 200.0])
 @pytest.mark.parametrize("variance", [0.01, 1.0, 30.0])
 def test_student_t_with_latent_variance_is_the_convolution(df, variance):
-    p = Predictive(
-        np.zeros((1, 4)), np.full((1, 4), variance), Noise(0.5, df), Target(None, np.zeros(1), np.ones(1))
-    )
+    p = Predictive(np.zeros((1, 4)), np.full((1, 4), variance), Noise(0.5, df), Target(None, np.zeros(1), np.ones(1)))
     z = np.array([0.0, 1.0, -4.0, 15.0])
     noise, f = stats.t(df, scale=np.sqrt(0.5)), stats.norm(scale=np.sqrt(variance))
     for j, value in enumerate(z):
-        reach, at = 12 * np.sqrt(variance), [v for v in (0.0, value)]
+        reach, at = 12 * np.sqrt(variance), (0.0, value)
         density = quad(lambda u, v=value: f.pdf(u) * noise.pdf(v - u), -reach, reach, points=at, limit=400, epsabs=0)[0]
         below = quad(lambda u, v=value: f.pdf(u) * noise.cdf(v - u), -reach, reach, points=at, limit=400)[0]
         assert p.log_density(z[:, None])[j, 0] == pytest.approx(np.log(density), abs=2e-4)
@@ -135,9 +135,7 @@ def test_student_t_with_latent_variance_is_the_convolution(df, variance):
 def test_log_targets_are_lognormal():
     p = predictive("log")
     scale, centre = p.target.scale[:, None], p.target.centre[:, None]
-    reference = stats.lognorm(
-        s=np.sqrt(p.variance_f + p.noise.s2) * scale, scale=np.exp(p.mean_f * scale + centre)
-    )
+    reference = stats.lognorm(s=np.sqrt(p.variance_f + p.noise.s2) * scale, scale=np.exp(p.mean_f * scale + centre))
     y = Y[:3]
     np.testing.assert_allclose(p.mean(), reference.mean().T, rtol=1e-10)
     np.testing.assert_allclose(p.std(), reference.std().T, rtol=1e-10)
@@ -177,7 +175,7 @@ def test_calibrated_levels_and_probabilities_are_inverse(pit, p):
     assert conformal.probability(conformal.level(np.array([p])))[0] == pytest.approx(p, abs=1e-6)
     grid = conformal.level(np.linspace(0, 1, 50))
     assert (np.diff(grid) >= 0).all()
-    assert 0 < grid[0]
+    assert grid[0] > 0
     assert grid[-1] < 1
 
 

@@ -158,7 +158,7 @@ def test_bad_input():
         HarmonicGPRegressor().fit(X, None)
     with pytest.raises(ValueError, match="column y reaches 1e\\+"):
         HarmonicGPRegressor().fit(X, y / y.max() * 1e200)
-    with pytest.raises(ValueError, match="column column 1 reaches|column 1 reaches"):
+    with pytest.raises(ValueError, match="^column 1 reaches"):
         HarmonicGPRegressor().fit(X * [1, 1e200, 1], y)
 
 
@@ -182,7 +182,7 @@ def test_a_missing_y_has_no_density():
     gp = regressor().fit(X, y)
     y[3] = np.nan
     for method in (gp.log_density, gp.pit):
-        with pytest.raises(ValueError, match="NaN|missing"):
+        with pytest.raises(ValueError, match=r"NaN|missing"):
             method(X, y)
 
 

@@ -91,7 +91,12 @@ def test_weights_are_repeats_on_small_tables(arguments):
 
 @pytest.mark.parametrize(
     "arguments",
-    [{}, {"likelihood": "student_t"}, {"calibration": "conformal"}, {"symmetry": Negation([[0]]), "posterior": "joint"}],
+    [
+        {},
+        {"likelihood": "student_t"},
+        {"calibration": "conformal"},
+        {"symmetry": Negation([[0]]), "posterior": "joint"},
+    ],
     ids=str,
 )
 def test_weights_are_repeats_on_large_tables(arguments):
@@ -172,9 +177,9 @@ def test_fractional_weights_mean_something():
 
 def test_bad_weights():
     X, y = table(20)
-    with pytest.raises(ValueError, match="non-zero|weight zero"):
+    with pytest.raises(ValueError, match=r"non-zero|weight zero"):
         regressor().fit(X, y, sample_weight=np.zeros(20))
-    with pytest.raises(ValueError, match="[Nn]egative"):
+    with pytest.raises(ValueError, match=r"[Nn]egative"):
         regressor().fit(X, y, sample_weight=-np.ones(20))
     with pytest.raises(ValueError, match="NaN"):
         regressor().fit(X, y, sample_weight=np.full(20, np.nan))

@@ -231,7 +231,9 @@ def test_other_files(path, tmp_path):
 
 
 def test_the_other_estimator(path):
-    with pytest.raises(ModelFileError, match="holds a HarmonicGPRegressor: use HarmonicGPRegressor.load, or load_model"):
+    with pytest.raises(
+        ModelFileError, match=r"holds a HarmonicGPRegressor: use HarmonicGPRegressor\.load, or load_model"
+    ):
         HarmonicGPClassifier.load(path)
     assert isinstance(load_model(path), HarmonicGPRegressor)
 

@@ -75,7 +75,7 @@ def test_the_gradient_is_that_of_finite_differences(counts, known):
 
 
 def test_counts_need_not_be_whole():
-    """c rows of one observation enter as the c-th power of its density: at c = 1.5, halfway in the logarithm of the noise part."""
+    """A weight of c is the c-th power of the row's density given f."""
     p = problem(N=1, P=1)
     y, s2, k = float(p.y), 0.2, 1.7
     for c in (0.5, 1.0, 1.5):

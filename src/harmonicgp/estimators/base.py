@@ -286,6 +286,10 @@ class HarmonicGPBase(BaseEstimator):
                 callbacks=callbacks,
             )
         self._keep(result)
+        used = getattr(features, "Z", X).shape[-2]
+        shape = (action, used, min(plan.batch_size, N))
+        step = step_cost(*shape, "joint" if self.posterior == "joint" else candidate.posterior, self._outputs)
+        self.modelled_cost_ = self.symmetry_.cost + self.n_steps_ * step + finish_cost(action, used, N)
         return result
 
     def _plan(self, N: int, small: bool, keep_out: bool) -> Schedule:

@@ -114,7 +114,7 @@ class Columns:
         varying = [j for j in plain if j not in constant]
         duplicate = _duplicates(X, counts, varying, scales)
         for j, other in duplicate.items():
-            notes.append(f"column {names[j]} repeats {names[other]} and is not used.")
+            notes.append(f"{_column(names[j])} repeats {names[other]} and is not used.")
         kept = [j for j in varying if j not in duplicate]
         skewed = [j for j in kept if abs(_skewness(X[:, j], counts, *scales[j])) > SKEWED]
         skewed = [j for j in skewed if len(np.unique(X[:10_000, j])) > 10]
@@ -232,7 +232,9 @@ def check_size(X: Array, names: Sequence[str]) -> None:
     largest = np.abs(X).max(0)
     if largest.max(initial=0.0) > _LARGEST:
         j = int(largest.argmax())
-        raise ValueError(f"column {names[j]} reaches {largest[j]:.3g}: divide it by a constant, or take its logarithm.")
+        raise ValueError(
+            f"{_column(names[j])} reaches {largest[j]:.3g}: divide it by a constant, or take its logarithm."
+        )
 
 
 def _skewness(x: Array, counts: Array | None, mean: float, std: float) -> float:
@@ -258,6 +260,11 @@ def _duplicates(
                 found[j] = columns[earlier]
                 break
     return found
+
+
+def _column(name: str) -> str:
+    """A name as a sentence has it: columns of an array are called "column 3" already."""
+    return name if name.startswith("column ") else f"column {name}"
 
 
 def _listed(names: Sequence[str], at_most: int = 8) -> str:

@@ -38,6 +38,7 @@ FORMAT = 1
 #: Fitted attributes that are plain values.
 _PLAIN = (
     "elbo_",
+    "modelled_cost_",
     "history_",
     "n_steps_",
     "n_features_in_",
