@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.peers import MODELS, QUICK, Array, Caps, Task
-from experiments._runner import write_atomically
 from harmonicgp import __version__
+from harmonicgp._files import write_text_atomically
 from harmonicgp.data import load_npz
 
 THREADS = 2
@@ -118,7 +118,7 @@ class Results:
         self._write([row for row in self.rows if row["model"] not in models or row["quick"] != quick])
 
     def _write(self, rows: list[Row]) -> None:
-        write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in rows))
+        write_text_atomically(self.path, "".join(json.dumps(row) + "\n" for row in rows))
         self.rows = rows
 
 
@@ -193,4 +193,4 @@ def terminated_as_interrupted() -> Iterator[None]:
 if __name__ == "__main__":
     name, model_name, fold_number, size, target = sys.argv[1:]
     result = measure(Cell(name, model_name, int(fold_number), size == "quick"))
-    write_atomically(Path(target), json.dumps(result))
+    write_text_atomically(Path(target), json.dumps(result))

@@ -33,7 +33,7 @@ from benchmarks._harness import (
     versions,
 )
 from benchmarks.peers import MODELS, QUICK, Caps
-from experiments._runner import write_atomically
+from harmonicgp._files import write_text_atomically
 from harmonicgp.data import DataNotFoundError
 
 OURS, PEER = "harmonicgp", "svgp"
@@ -256,7 +256,7 @@ def main(argv: list[str]) -> int:
         print("\ninterrupted: the same command goes on from here", file=sys.stderr)
         return 130
     path = arguments.output / "benchmarks-tabular.md"
-    write_atomically(path, page(results, suite, machine()))
+    write_text_atomically(path, page(results, suite, machine()))
     print(f"\n{tables(results, suite)}\n\nresults in {results.path}, page in {path}")
     return 0
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 from harmonicgp import __version__
 from harmonicgp._extras import MissingExtraError
+from harmonicgp._files import write_text_atomically
 from harmonicgp.data import DataNotFoundError
 
 SIZES = ("small", "medium", "paper")
@@ -40,12 +39,5 @@ def run(name: str, description: str, experiment: Callable[[str, Path], Mapping[s
     seconds = round(time.perf_counter() - start, 2)
     record = {"experiment": name, "size": arguments.size, "version": __version__, "seconds": seconds, **results}
     path = arguments.output / f"{name}.json"
-    write_atomically(path, json.dumps(record, indent=2) + "\n")
+    write_text_atomically(path, json.dumps(record, indent=2) + "\n")
     print(f"{seconds} s; figures in {path}")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-        file.write(text)
-    os.replace(file.name, path)

@@ -282,7 +282,7 @@ def far(X):
     """The same rows, moved far away in all columns of floating-point numbers."""
     if isinstance(X, pd.DataFrame):
         return X.assign(**{c: far(X[c].to_numpy()) for c in X.columns if X[c].dtype == np.float64})
-    return X + 1e6 * np.abs(X).max(0) if X.dtype.kind == "f" else X
+    return X.astype(np.float64) + 1e6 * np.abs(X).max(0).astype(np.float64) if X.dtype.kind == "f" else X
 
 
 def outcome(model, table):

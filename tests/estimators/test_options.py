@@ -201,15 +201,30 @@ def test_conformal_coverage(arguments):
         assert coverage(gp, Xs, ys, level) == pytest.approx(level, abs=slack)
     pit = gp.pit(Xs, ys)
     assert stats.kstest(pit, "uniform").statistic < 1.95 * np.sqrt(1 / 6000 + 1 / 800)
-    low, high = gp.predict_quantiles(Xs[:9], stats.norm.cdf([-1, 1])).T
-    np.testing.assert_allclose(gp.predict(Xs[:9], return_std=True)[1], (high - low) / 2, rtol=1e-9)
+    low, high = gp.predict_quantiles(Xs[:9], [0.025, 0.975]).T
+    std = gp.predict(Xs[:9], return_std=True)[1]
+    np.testing.assert_allclose(2 * stats.norm.ppf(0.975) * std, high - low, rtol=1e-9)
 
 
 def test_without_calibration_the_coverage_is_wrong():
     X, y = misspecified(2000, 0)
     Xs, ys = misspecified(6000, 1)
-    gp = regressor(n_inducing=20, symmetry=None, max_steps=20).fit(X, y)
+    gp = regressor(n_inducing=20, symmetry=None, max_steps=20, calibration=None).fit(X, y)
     assert coverage(gp, Xs, ys, 0.5) > 0.5 + 4 * np.sqrt(0.25 * (1 / 6000 + 1 / 800))
+
+
+def test_larger_tables_are_calibrated_where_they_need_it():
+    settings = {"n_inducing": 20, "symmetry": None, "max_steps": 20, "validation_fraction": 0.3, "batch_size": 256}
+    X, y = misspecified(4000, 0)
+    Xs, ys = misspecified(4000, 1)
+    gp = regressor(**settings).fit(X, y)
+    assert gp._calibration
+    for level in (0.5, 0.9):
+        slack = 4 * np.sqrt(level * (1 - level) * (1 / 4000 + 1 / 1200))
+        assert coverage(gp, Xs, ys, level) == pytest.approx(level, abs=slack)
+    rng = np.random.default_rng(2)
+    fine = regressor(**settings).fit(X, np.sin(X[:, 0]) + 0.3 * rng.normal(size=4000))
+    assert not fine._calibration
 
 
 def test_calibration_on_larger_tables_and_of_several_targets():

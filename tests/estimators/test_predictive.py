@@ -169,9 +169,9 @@ def test_draws_of_noise_follow_the_distribution(transform, df):
 # --- calibration ----------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.floats(0.001, 0.999), min_size=1, max_size=40, unique=True), st.floats(0.0, 1.0))
+@given(st.lists(st.integers(1, 99_999), min_size=1, max_size=40, unique=True), st.floats(0.0, 1.0))
 def test_calibrated_levels_and_probabilities_are_inverse(pit, p):
-    conformal = Conformal(np.sort(pit))
+    conformal = Conformal(np.sort(pit) / 1e5)
     assert conformal.probability(conformal.level(np.array([p])))[0] == pytest.approx(p, abs=1e-6)
     grid = conformal.level(np.linspace(0, 1, 50))
     assert (np.diff(grid) >= 0).all()
@@ -193,8 +193,20 @@ def test_calibrated_quantiles_invert_the_calibrated_distribution_function():
     q = p.quantiles([0.1, 0.5, 0.9])
     for k, level in enumerate((0.1, 0.5, 0.9)):
         np.testing.assert_allclose(p.cdf(q[:, k]), level, atol=1e-9)
-    low, high = np.moveaxis(p.quantiles(stats.norm.cdf([-1, 1])), 1, 0)
-    np.testing.assert_allclose(p.std(), (high - low) / 2)
+    low, high = np.moveaxis(p.quantiles([0.025, 0.975]), 1, 0)
+    np.testing.assert_allclose(p.std(), (high - low) / (2 * stats.norm.ppf(0.975)))
+
+
+def test_calibration_counts_weights():
+    rng = np.random.default_rng(0)
+    pit, weights = rng.random(400), rng.integers(1, 5, size=400).astype(float)
+    conformal, many = Conformal.of(pit, weights), Conformal.of(np.repeat(pit, weights.astype(int)))
+    p = np.linspace(0.02, 0.98, 40)
+    np.testing.assert_allclose(conformal.level(p), many.level(p), atol=0.02)
+    assert np.abs(conformal.level(p) - Conformal.of(pit).level(p)).max() > 0.02
+    np.testing.assert_allclose(conformal.probability(conformal.level(p)), p, atol=1e-9)
+    ones = Conformal.of(pit, np.ones(400))
+    np.testing.assert_array_equal(ones.level(p), Conformal.of(pit).level(p))
 
 
 def test_held_out_rows_beyond_all_numbers_leave_quantiles_finite():

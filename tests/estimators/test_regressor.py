@@ -158,7 +158,7 @@ def test_bad_input():
         HarmonicGPRegressor().fit(X, None)
     with pytest.raises(ValueError, match="column y reaches 1e\\+"):
         HarmonicGPRegressor().fit(X, y / y.max() * 1e200)
-    with pytest.raises(ValueError, match="^column 1 reaches"):
+    with pytest.raises(ValueError, match=r"^column 1 reaches"):
         HarmonicGPRegressor().fit(X * [1, 1e200, 1], y)
 
 

@@ -6,11 +6,9 @@ import subprocess
 import sys
 
 import gpytorch.kernels as gk
-import pytest
 import torch
 from torch.testing import assert_close
 
-from experiments._runner import write_atomically
 from experiments.decomposition import quadrant, sampling_factor
 from harmonicgp.actions import Rotation
 from harmonicgp.kernels import harmonic_gram
@@ -47,13 +45,3 @@ def test_an_output_that_cannot_be_written_is_one_clear_line(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "cannot write to --output" in done.stderr.splitlines()[-1]
-
-
-def test_results_are_written_whole(tmp_path):
-    path = tmp_path / "a.json"
-    write_atomically(path, "one")
-    write_atomically(path, "two")
-    assert path.read_text() == "two"
-    assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(FileNotFoundError):
-        write_atomically(tmp_path / "missing" / "a.json", "x")

@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
+from tqdm import tqdm
 
 from harmonicgp._validation import whole_number
 from harmonicgp.actions import Action, PrincipalNegation
@@ -351,14 +352,18 @@ class HarmonicGPBase(BaseEstimator):
             self._seed,
         )
         until = math.inf if self.time_budget is None else self._start + 0.3 * self.time_budget
-        return search(data, options, trials, self.posterior, self._progress(), until)
+        # disable=None: quiet where there is no terminal
+        with tqdm(desc="search", unit=" fits", disable=None if self.progress else True, leave=False) as bar:
+
+            def tell(name: str) -> None:
+                bar.update()
+                bar.set_postfix_str(name)
+
+            return search(data, options, trials, self.posterior, tell, until)
 
     def _exact_noise(self) -> bool:
         """Whether noise is Gaussian, so that small tables have an exact model."""
         return False
-
-    def _progress(self) -> Callable[[str], object] | None:
-        return None
 
     def _how_many(self, N: int, action: Action | None, candidate: Candidate) -> int:
         """Inducing points a block."""

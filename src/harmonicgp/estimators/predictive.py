@@ -55,24 +55,34 @@ class Noise:
 class Conformal:
     """A map of probability levels that makes intervals cover as they say, learned on rows that were held out.
 
-    `pit` are the values P(Y <= y) of the held-out rows under the model, sorted. If they are not spread evenly, the level at
-    which a share p of them lies below takes the place of p. Coverage is then right on average over new rows like the
-    held-out ones, to about 1/(n + 1) for n of them, whatever the model.
+    `pit` are the values P(Y <= y) of the held-out rows under the model, sorted; `weights` how many rows each stands for. If they
+    are not spread evenly, the level at which a share p of them lies below takes the place of p. Coverage is then right on
+    average over new rows like the held-out ones, to about 1/(n + 1) for n of them, whatever the model.
     """
 
     pit: Array
+    weights: Array | None = None
+
+    @classmethod
+    def of(cls, pit: Array, weights: Array | None = None) -> Conformal:
+        """From values in any order."""
+        order = np.argsort(pit, kind="stable")
+        return cls(pit[order], None if weights is None else weights[order])
+
+    def _shares(self) -> Array:
+        """The share of rows below each value, with 0 and 1 around them."""
+        w = np.ones(len(self.pit)) if self.weights is None else self.weights
+        return np.concatenate(([0.0], np.cumsum(w) / (w.sum() + w.mean()), [1.0]))
 
     def level(self, p: Array) -> Array:
         """The model's level to use for the wanted level p."""
-        n = len(self.pit)
-        level = np.interp(p, np.arange(n + 2) / (n + 1), np.concatenate(([0.0], self.pit, [1.0])))
+        level = np.interp(p, self._shares(), np.concatenate(([0.0], self.pit, [1.0])))
         return level.clip(_SMALLEST, 1 - _SMALLEST)
 
     def probability(self, u: Array) -> Array:
         """The calibrated probability of the model's level u."""
-        n = len(self.pit)
         knots, first = np.unique(np.concatenate(([0.0], self.pit, [1.0])), return_index=True)
-        return np.interp(u, knots, (np.arange(n + 2) / (n + 1))[first])
+        return np.interp(u, knots, self._shares()[first])
 
 
 @dataclass(frozen=True)
@@ -95,10 +105,10 @@ class Predictive:
         return self._warped()[0].T
 
     def std(self) -> Array:
-        """The standard deviation of y, [n, P]; calibrated, half the width of the central 68.3 %."""
+        """The standard deviation of y, [n, P]; calibrated, such that 1.96 of them are half the width of the central 95 %."""
         if self.calibration:
-            low, high = np.moveaxis(self.quantiles((float(ndtr(-1.0)), float(ndtr(1.0)))), 1, 0)
-            return 0.5 * (high - low)
+            low, high = np.moveaxis(self.quantiles((0.025, 0.975)), 1, 0)
+            return (high - low) / (2 * float(ndtri(0.975)))
         if self.target.transform is None:
             return (np.sqrt(self._variance()) * self.target.scale[:, None]).T
         if self.target.transform == "log":

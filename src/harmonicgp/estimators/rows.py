@@ -28,7 +28,7 @@ def merge(X: Array, y: Array, noise: Array | None = None, weight: Array | None =
     parts = [X, y] if noise is None else [X, y, noise[:, None]]
     keys = hashes(np.concatenate(parts, 1))
     _, first, inverse, repeats = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
-    if weight is None:
+    if weight is None or len(repeats) == 0:
         counts = repeats.astype(np.float64)
     else:
         order = np.lexsort((weight, inverse))  # sums that do not depend on the order of the table

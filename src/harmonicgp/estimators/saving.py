@@ -122,7 +122,9 @@ def pack(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
         header["target"], arrays = target.state()
         tensors |= {f"target.{name}": torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
         header["calibration"] = len(model._calibration)
-        tensors |= {f"calibration.{i}": torch.from_numpy(c.pit) for i, c in enumerate(model._calibration)}
+        for i, c in enumerate(model._calibration):
+            weights = np.ones(len(c.pit)) if c.weights is None else c.weights
+            tensors[f"calibration.{i}"] = torch.from_numpy(np.stack((c.pit, weights)))
     return header, tensors
 
 
@@ -168,7 +170,9 @@ def unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
     model.symmetry_ = _symmetry(header["symmetry"], header["features"])
     if header.get("target") is not None:
         model._target = Target.from_state(header["target"], _arrays(tensors, "target."))
-        model._calibration = tuple(Conformal(tensors[f"calibration.{i}"].numpy()) for i in range(header["calibration"]))
+        model._calibration = tuple(
+            Conformal(*tensors[f"calibration.{i}"].numpy()) for i in range(header["calibration"])
+        )
     if header["classes"] is not None:
         model.classes_ = np.array(header["classes"]["values"], dtype=np.dtype(_dtype_name(header["classes"]["dtype"])))
     return model

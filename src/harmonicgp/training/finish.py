@@ -38,6 +38,16 @@ class Validation:
     rows: Tensor
     mean: Tensor
     variance: Tensor
+    counts: Tensor | None = None  #: how many equal rows each stands for
+
+
+@dataclass(frozen=True)
+class Split:
+    """The rows that training sees, and those held out: the problem on them, and their numbers."""
+
+    trained: Problem
+    held: Problem | None = None
+    rows: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -56,25 +66,20 @@ def finish(
     problem: Problem,
     q: Posterior,
     family: Family | Literal["auto"],
-    trained: Tensor,
-    held: Tensor | None,
+    split: Split,
     plan: Schedule,
 ) -> Ending:
     """Bring q to its optimum on all rows (but those held out, with `plan.keep_out`), given the parameters."""
     if isinstance(problem.observation, GaussianObservation):
-        return _gaussian(problem, problem.observation, family, trained, held, plan)
+        return _gaussian(problem, problem.observation, family, split, plan)
     whitened = problem.features.whiten()
     few = q.n_outputs * problem.features.n_features**2 <= MAX_DENSE**2
     passes = plan.full_passes if few else 0
-    known = problem.part(trained) if held is not None else problem
-    validation = None
-    if held is not None:
+    known, validation = split.trained, None
+    if split.held is not None:
         if passes:
             q = full_data_step(known, whitened, q)
-        part = problem.part(held)
-        stacks, residual = _evaluate(whitened, part.X)
-        mean, variance = q.moments(stacks)
-        validation = Validation(held, part.latent(mean), variance + residual)
+        validation = _said(split, _evaluate(whitened, split.held.X), q, 1.0)
     last = known if plan.keep_out else problem
     for _ in range(passes):
         q = full_data_step(last, whitened, q)
@@ -85,8 +90,7 @@ def _gaussian(
     problem: Problem,
     observation: GaussianObservation,
     wanted: Family | Literal["auto"],
-    trained: Tensor,
-    held: Tensor | None,
+    split: Split,
     plan: Schedule,
 ) -> Ending:
     """The closed form on all rows, after the scalars are refined on those held out."""
@@ -101,7 +105,7 @@ def _gaussian(
             whitened, features.shapes, part.X, part.centred(), weights, plan.chunk_size, counts=part.counts
         )
 
-    known = problem if held is None else problem.part(trained)
+    known, out = split.trained, split.held
     statistics = gather(known)
     if statistics.S is None:  # too many features for their matrix: passes over the data instead
         weights = None if problem.noise is None else (s2 / (s2 + problem.noise.double()))
@@ -111,10 +115,9 @@ def _gaussian(
         posterior = StreamedPosterior.of(form.posterior, matvec, s2) if joint else form.posterior
         return Ending(posterior, form.bound / problem.size, None, form.iterations)
     family = _better(statistics, s2, name, known.size) if wanted == "auto" else wanted
-    if held is None:
+    if out is None:
         form = closed_form(statistics, s2, family, name)
         return Ending(form.posterior, form.bound / problem.size)
-    out = problem.part(held)
     evaluation = _evaluate(whitened, out.X)
     scaled = outputscale(features)
     found = Refinement(s2, 1.0, math.nan, math.nan, 0)
@@ -126,7 +129,7 @@ def _gaussian(
         )
         found = refine(statistics, evaluation, out.centred(), s2, family, *limits, counts=out.counts)
     said = closed_form(statistics, found.s2, family, name, found.scale).posterior
-    validation = _said(out, held, evaluation, said, found.scale)
+    validation = _said(split, evaluation, said, found.scale)
     last = known if plan.keep_out else problem
     if not plan.keep_out:
         statistics = statistics + gather(out)
@@ -148,10 +151,13 @@ def _better(statistics: Statistics, s2: float, name: Bound, size: float) -> Fami
     return "joint" if joint > block + JOINT_GAIN else "block"
 
 
-def _said(out: Problem, held: Tensor, evaluation: Evaluation, posterior: Posterior, scale: float) -> Validation:
-    """The moments of f at rows that the posterior has not seen."""
+def _said(split: Split, evaluation: Evaluation, posterior: Posterior, scale: float) -> Validation:
+    """The moments of f at the held-out rows, which the posterior has not seen."""
+    out, rows = split.held, split.rows
+    assert out is not None
+    assert rows is not None
     mean, variance = posterior.moments(tuple(a * math.sqrt(scale) for a in evaluation.stacks))
-    return Validation(held, out.latent(mean), variance + scale * evaluation.residual)
+    return Validation(rows, out.latent(mean), variance + scale * evaluation.residual, out.counts)
 
 
 def _evaluate(whitened: Whitened, X: Tensor, chunk_size: int = 4096) -> Evaluation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import gpytorch
@@ -22,7 +22,7 @@ from harmonicgp.inference.refinement import Refinement
 from harmonicgp.likelihoods.observation import Bound, GaussianObservation, Observation, observe
 from harmonicgp.training.adam import AdamPosterior
 from harmonicgp.training.checkpoints import Checkpoint, fingerprint
-from harmonicgp.training.finish import Validation, finish
+from harmonicgp.training.finish import Split, Validation, finish
 from harmonicgp.training.full_data import full_data_step
 from harmonicgp.training.problem import Problem, check_data, check_model
 from harmonicgp.training.schedule import Batches, Course, Schedule
@@ -99,15 +99,17 @@ def fit(
     if family not in ("block", "joint", "auto"):
         raise ValueError(f'family must be "block", "joint" or "auto"; got {family!r}.')
     training_family: Family = "joint" if family == "joint" and not streamed else "block"
-    trained, held = _hold_out(everything, plan)
-    problem = everything if held is None else everything.part(trained)
+    split = _hold_out(everything, plan)
+    problem = split.trained
     q: Posterior | AdamPosterior
     P = observation.n_latent(len(y))
     if plan.optimizer == "adam":
         q = AdamPosterior(features.shapes, training_family, P, X.dtype)
     else:
         q = Posterior.prior(features.shapes, training_family, P, shared=observation.is_gaussian)
-    watched = everything.part(held[:MAX_WATCHED]) if held is not None and plan.early_stopping else None
+    watched = (
+        split.held.part(torch.arange(min(MAX_WATCHED, split.held.N))) if split.held and plan.early_stopping else None
+    )
     until = math.inf
     if plan.time_budget is not None:
         until = max(
@@ -120,7 +122,7 @@ def fit(
     result = Fit(features, observation, q, mean, history[-1]["bound"] if history else float("nan"), history)
     result.seconds["train"] = time.perf_counter() - start
     if plan.finish:
-        ending = finish(everything, q, family, trained, held, plan)
+        ending = finish(everything, q, family, split, plan)
         result.posterior, result.bound, result.validation = ending.posterior, ending.bound, ending.validation
         result.refinement, result.iterations = ending.refinement, ending.iterations
     result.seconds["finish"] = time.perf_counter() - start - result.seconds["train"]
@@ -149,16 +151,32 @@ def _finish_seconds(problem: Problem, family: Family, plan: Schedule) -> float:
     return 1.1 * (passed * problem.N / few.N + TRIALS * solved)
 
 
-def _hold_out(problem: Problem, plan: Schedule) -> tuple[Tensor, Tensor | None]:
-    """Row numbers to train on and, where scalars are refined or the fit is watched, rows kept out."""
-    N = problem.N
-    n = min(int(plan.validation_fraction * N), plan.max_validation)
+def _hold_out(problem: Problem, plan: Schedule) -> Split:
+    """The rows to train on and, where scalars are refined or the fit is watched, rows kept out.
+
+    A row that stands for several equal ones may be on both sides: held out are rows of the table that it was made of.
+    """
+    share = min(plan.validation_fraction, plan.max_validation / problem.size)
     refined = plan.refine and problem.observation.is_gaussian and problem.noise is None
     wanted = plan.finish and (refined or plan.early_stopping or plan.keep_out)
-    if not wanted or n < 20 or (problem.observation.is_gaussian and problem.features.n_features > MAX_DENSE):
-        return torch.arange(N), None
-    order = torch.randperm(N, generator=torch.Generator().manual_seed(plan.seed + 1))
-    return order[n:].sort().values, order[:n].sort().values
+    too_many = problem.observation.is_gaussian and problem.features.n_features > MAX_DENSE
+    if not wanted or share * problem.size < 20 or too_many:
+        return Split(problem)
+    generator = torch.Generator().manual_seed(plan.seed + 1)
+    if problem.counts is None:
+        order = torch.randperm(problem.N, generator=generator)
+        n = int(share * problem.N)
+        rows = order[:n].sort().values
+        return Split(problem.part(order[n:].sort().values), problem.part(rows), rows)
+    counts = problem.counts.double()
+    units = counts.floor().clamp_min(1.0)  # a weight below two is held out whole or not at all
+    taken = torch.binomial(units, torch.full_like(units, share), generator=generator) * (counts / units)
+    rows, left = (taken > 0).nonzero()[:, 0], counts - taken
+    trained = (left > 1e-9 * counts).nonzero()[:, 0]
+    if len(rows) == 0 or len(trained) == 0:
+        return Split(problem)
+    held = replace(problem.part(rows), counts=taken[rows].to(problem.X.dtype))
+    return Split(replace(problem.part(trained), counts=left[trained].to(problem.X.dtype)), held, rows)
 
 
 class _Loop:
