@@ -20,8 +20,7 @@ from benchmarks._harness import load_task
 from benchmarks.peers import Task
 from harmonicgp import HarmonicGPRegressor
 from harmonicgp.data import DataNotFoundError
-from harmonicgp.estimators.base import ONE_BLOCK
-from harmonicgp.estimators.candidates import finish_cost, step_cost
+from harmonicgp.estimators.candidates import ONE_BLOCK, finish_cost, step_cost
 
 SETS = ("skewed", "pumadyn32nm", "elevators", "bike", "pol", "kin40k")
 

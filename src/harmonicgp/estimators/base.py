@@ -23,7 +23,9 @@ from harmonicgp.actions import Action, PrincipalNegation
 from harmonicgp.data.tables import Kind, TableEncoder, check_kinds, is_frame
 from harmonicgp.estimators.candidates import (
     KERNELS,
+    ONE_BLOCK,
     Candidate,
+    affordable,
     candidates,
     finish_cost,
     inducing_for,
@@ -48,8 +50,6 @@ from harmonicgp.training.problem import Problem
 
 #: Up to this many rows a model has an inducing point for each: no search, no batches, no rows held out.
 SMALL = 2000
-#: Inducing points of one block on larger tables; other symmetries get what costs the same.
-ONE_BLOCK = 1024
 #: Rows of a prediction at a time.
 CHUNK = 65_536
 
@@ -376,7 +376,7 @@ class HarmonicGPBase(BaseEstimator):
         allowance = step_cost(None, min(ONE_BLOCK if outputs == 1 else ONE_BLOCK // 2, N), batch, "block")
         if self.time_budget is not None:
             left = self.time_budget - (time.perf_counter() - self._start)
-            allowance = min(allowance, _affordable(left, N, self.max_steps, batch))
+            allowance = min(allowance, affordable(left, N, self.max_steps, batch))
         most = int(MAX_DENSE / math.sqrt(outputs))
         if small:
             allowance = min(allowance, step_cost(None, min(256, N), batch, "block"))
@@ -449,22 +449,6 @@ class HarmonicGPBase(BaseEstimator):
 def is_table(X: Any) -> bool:
     """Whether X is a frame with names; one without (numbered columns) is an array."""
     return is_frame(X) and all(isinstance(name, str) for name in getattr(X, "column_names", X.columns))
-
-
-def _affordable(seconds: float, N: int, steps: int, batch: int) -> float:
-    """The modelled cost of a step for which training and finish take about `seconds` on this machine."""
-    a = torch.randn(700, 700)
-    a @ a
-    start = time.perf_counter()
-    for _ in range(3):
-        a @ a
-    rate = 0.2 * 3 * 2 * 700**3 / max(time.perf_counter() - start, 1e-6)  # a step reaches about a fifth of it
-    low, high = 16, ONE_BLOCK
-    while low < high:
-        m = (low + high + 1) // 2
-        total = steps * step_cost(None, m, batch, "block") + 4 * finish_cost(None, 2 * m, N)
-        low, high = (m, high) if total <= 0.8 * seconds * rate else (low, m - 1)
-    return step_cost(None, low, batch, "block")
 
 
 def fresh_seed(random_state: Any) -> int:

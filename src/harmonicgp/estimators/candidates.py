@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -24,6 +25,8 @@ Axes: TypeAlias = Literal["raw", "principal"]
 
 KERNELS = {"rbf": None, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 
+#: Inducing points of one block on tables that are not small; other symmetries get what costs the same.
+ONE_BLOCK = 1024
 #: What an evaluation of a kernel costs, in floating-point operations of a matrix product that takes as long.
 KERNEL_COST = 3000.0
 
@@ -224,3 +227,19 @@ def inducing_for(
         else:
             high = middle - 1
     return low
+
+
+def affordable(seconds: float, N: int, steps: int, batch: int) -> float:
+    """The modelled cost of a step for which training and finish take about `seconds` on this machine."""
+    a = torch.randn(700, 700)
+    a @ a
+    start = time.perf_counter()
+    for _ in range(3):
+        a @ a
+    rate = 0.2 * 3 * 2 * 700**3 / max(time.perf_counter() - start, 1e-6)  # a step reaches about a fifth of it
+    low, high = 16, ONE_BLOCK
+    while low < high:
+        m = (low + high + 1) // 2
+        total = steps * step_cost(None, m, batch, "block") + 4 * finish_cost(None, 2 * m, N)
+        low, high = (m, high) if total <= 0.8 * seconds * rate else (low, m - 1)
+    return step_cost(None, low, batch, "block")

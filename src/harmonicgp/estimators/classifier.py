@@ -22,9 +22,9 @@ from sklearn.utils.validation import (
 )
 
 from harmonicgp.actions import Action
+from harmonicgp.estimators.arrays import plain_array, target_names
 from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed, is_table, merged
 from harmonicgp.estimators.inputs import Array
-from harmonicgp.estimators.regressor import plain_array, target_names
 from harmonicgp.estimators.saving import SavedModel
 from harmonicgp.groups import Resolution
 from harmonicgp.likelihoods import RobustMaxLikelihood

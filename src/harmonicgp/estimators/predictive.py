@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import logsumexp, ndtr, ndtri
+from scipy.stats import kstwobign
 
 from harmonicgp.estimators.inputs import Array, Warp
 from harmonicgp.estimators.targets import Target
 
+#: Held-out rows below which levels are left as they are.
+MIN_CALIBRATION = 200
 #: The logarithm of the tail of Student-t noise that is left out, and how far out its density must hold, in scales.
 _TAIL, _FAR = 25.0, 100.0
 _STEPS = 100  # of Newton's method for a quantile, at most: ten or so are taken
@@ -83,6 +87,16 @@ class Conformal:
         """The calibrated probability of the model's level u."""
         knots, first = np.unique(np.concatenate(([0.0], self.pit, [1.0])), return_index=True)
         return np.interp(u, knots, self._shares()[first])
+
+
+def uneven(pit: Array, weights: Array | None) -> bool:
+    """Whether enough held-out rows say that levels are wrong: Kolmogorov's test at one in a hundred."""
+    order = np.argsort(pit)
+    w = np.ones(len(pit)) if weights is None else weights[order]
+    n = w.sum() ** 2 / (w**2).sum()
+    below = np.cumsum(w) / w.sum()
+    distance = max(np.abs(below - pit[order]).max(), np.abs(below - w / w.sum() - pit[order]).max())
+    return bool(n >= MIN_CALIBRATION and kstwobign.sf(distance * math.sqrt(n)) < 0.01)
 
 
 @dataclass(frozen=True)

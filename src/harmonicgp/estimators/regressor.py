@@ -11,7 +11,6 @@ from typing import Any
 import gpytorch
 import numpy as np
 import torch
-from scipy.stats import kstwobign
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -23,10 +22,11 @@ from sklearn.utils.validation import (
 
 from harmonicgp._validation import whole_number
 from harmonicgp.actions import Action
+from harmonicgp.estimators.arrays import known_errors, plain_array, target_names
 from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed, is_table, merged
 from harmonicgp.estimators.candidates import make_gaussian, make_student_t
 from harmonicgp.estimators.inputs import Array
-from harmonicgp.estimators.predictive import Conformal, Noise, Predictive
+from harmonicgp.estimators.predictive import Conformal, Noise, Predictive, uneven
 from harmonicgp.estimators.rows import Rows
 from harmonicgp.estimators.saving import SavedModel
 from harmonicgp.estimators.search import SymmetryChoice
@@ -35,8 +35,6 @@ from harmonicgp.groups import Resolution
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.training import Callback, Fit
 
-#: Held-out rows below which levels are left as they are.
-MIN_CALIBRATION = 200
 #: Rows at which `return_cov` and `sample_y` with covariance are refused.
 MAX_COVARIANCE = 10_000
 
@@ -324,7 +322,7 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
             rows,
             targets.reshape(len(targets), -1),
             weight,
-            None if noise_std is None else _errors(noise_std, len(rows)),
+            None if noise_std is None else known_errors(noise_std, len(rows)),
         )
 
     def _targets(self, y: Any) -> Array:
@@ -339,7 +337,7 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
         check_is_fitted(self, "_predictor")
         self._check_options(noise_std)
         errors = np.asarray(plain_array(noise_std), dtype=np.float64)
-        return (_errors(errors, len(errors))[None] / self._target.scale[:, None]) ** 2
+        return (known_errors(errors, len(errors))[None] / self._target.scale[:, None]) ** 2
 
     def _predictives(
         self, X: Any, known: Array | None = None, y: Array | None = None
@@ -404,7 +402,7 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
             "nll": -average(predictive.log_density(observed)),
             "coverage": average((np.abs(pit - 0.5) < 0.475).astype(float)),
         }
-        if conformal or (self.calibration == "auto" and any(_uneven(column, weights) for column in pit.T)):
+        if conformal or (self.calibration == "auto" and any(uneven(column, weights) for column in pit.T)):
             self._calibration = tuple(Conformal.of(column, weights) for column in pit.T)
 
     def _component_scale(self) -> Array:
@@ -418,16 +416,6 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
         return values[..., 0] if self._one else values
 
 
-def _uneven(pit: Array, weights: Array | None) -> bool:
-    """Whether enough held-out rows say that levels are wrong: Kolmogorov's test at one in a hundred."""
-    order = np.argsort(pit)
-    w = np.ones(len(pit)) if weights is None else weights[order]
-    n = w.sum() ** 2 / (w**2).sum()
-    below = np.cumsum(w) / w.sum()
-    distance = max(np.abs(below - pit[order]).max(), np.abs(below - w / w.sum() - pit[order]).max())
-    return bool(n >= MIN_CALIBRATION and kstwobign.sf(distance * math.sqrt(n)) < 0.01)
-
-
 def suggest_symmetry(X: Any, y: Any, **arguments: Any) -> SymmetryChoice:
     """The choice that `HarmonicGPRegressor(**arguments).fit(X, y)` would make, with its table; nothing else is fitted.
 
@@ -436,31 +424,3 @@ def suggest_symmetry(X: Any, y: Any, **arguments: Any) -> SymmetryChoice:
     model = HarmonicGPRegressor(**arguments)
     model._settle(*model._prepare(X, y, None, None), model._likelihood, search_small=True)
     return model.symmetry_
-
-
-def plain_array(y: Any) -> Any:
-    """Frames and series of any library as arrays."""
-    to_numpy = getattr(y, "to_numpy", None)
-    if to_numpy is not None and not isinstance(y, np.ndarray):
-        return to_numpy()
-    if type(y).__module__.startswith("pyarrow"):
-        if hasattr(y, "column_names"):
-            return np.column_stack([column.to_numpy() for column in y.columns])
-        return y.to_numpy()
-    return y
-
-
-def target_names(y: Any) -> list[str]:
-    """The names of targets, where they have any."""
-    columns = getattr(y, "column_names", None) or getattr(y, "columns", None)
-    if columns is not None and not callable(columns):
-        return [str(name) for name in columns]
-    name = getattr(y, "name", None)
-    return [name] if isinstance(name, str) and name else []
-
-
-def _errors(noise_std: Any, n: int) -> Array:
-    errors = np.asarray(plain_array(noise_std), dtype=np.float64).reshape(-1)
-    if len(errors) != n or not np.isfinite(errors).all() or bool((errors < 0).any()):
-        raise ValueError(f"noise_std must be {n} finite numbers, one a row and none negative; got {len(errors)}.")
-    return errors
