@@ -6,12 +6,10 @@ and whether it is frozen. Values travel apart, as `state_dict()`: load them, str
 
 from __future__ import annotations
 
-import itertools
 import math
-import reprlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from gpytorch import constraints, kernels, likelihoods
@@ -19,19 +17,14 @@ from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
 from torch import Tensor
 
 from harmonicgp import actions
+from harmonicgp._spec_fields import LARGEST, READERS, Fields, SpecError
 from harmonicgp.actions import Action
 from harmonicgp.kernels import ArcCosineKernel, GlobeKernel
 from harmonicgp.likelihoods import PoissonLikelihood, RobustMaxLikelihood
 
 Spec: TypeAlias = dict[str, Any]
-_T = TypeVar("_T")
 
-_LARGEST = 10**6  # of the whole numbers in a spec: more would only fill the memory
 _DEEPEST = 10  # kernels within kernels; GPyTorch takes twice as long to make each further one
-
-
-class SpecError(ValueError):
-    """Something cannot be saved, or a saved spec is not valid; the message says what, and what to do."""
 
 
 class _Kind(NamedTuple):
@@ -135,12 +128,12 @@ def _kernel_node(kernel: Any, depth: int) -> Spec:
 
 
 def _build_kernel(spec: object, where: str, depth: int) -> Any:
-    fields = _Fields(spec, where)
+    fields = Fields(spec, where)
     if depth > _DEEPEST:
         raise fields.error("it is nested too deep")
     kind = fields.choice("class", _KERNELS)
-    facts = {fact: _READERS[fact](fields, fact) for fact in kind.facts}
-    active = fields.optional("active_dims", _Fields.wholes)
+    facts = {fact: READERS[fact](fields, fact) for fact in kind.facts}
+    active = fields.optional("active_dims", Fields.wholes)
     parameters, children = fields.take("parameters"), []
     if kind.children:
         parts = fields.items("children", exactly=1 if kind.children == "base_kernel" else None)
@@ -179,9 +172,9 @@ def likelihood_spec(likelihood: likelihoods.Likelihood) -> Spec:
 
 def build_likelihood(spec: object) -> likelihoods.Likelihood:
     """The likelihood of a spec, ready for `load_state_dict`."""
-    fields = _Fields(spec, "likelihood")
+    fields = Fields(spec, "likelihood")
     kind = fields.choice("class", _LIKELIHOODS)
-    facts = {fact: _READERS[fact](fields, fact) for fact in kind.facts}
+    facts = {fact: READERS[fact](fields, fact) for fact in kind.facts}
     dtype = None
     if kind.type is RobustMaxLikelihood:
         facts["points"], dtype = fields.whole("points", most=1000), fields.choice("dtype", _DTYPES)
@@ -201,7 +194,7 @@ def _holder(likelihood: Any) -> Any:
 
 
 def _set_quadrature(rule: Any, spec: object) -> None:
-    fields = _Fields(spec, "likelihood.quadrature")
+    fields = Fields(spec, "likelihood.quadrature")
     dtype = fields.choice("dtype", _DTYPES)
     locations, weights = fields.tensor("locations", 1), fields.tensor("weights", 1)
     fields.end()
@@ -242,9 +235,9 @@ def build_action(spec: object) -> Action | None:
 
 
 def _build_action(spec: object, where: str, depth: int) -> Action:
-    fields = _Fields(spec, where)
+    fields = Fields(spec, where)
     kind = fields.choice("class", _ACTIONS)
-    facts = {fact: _READERS[fact](fields, fact) for fact in kind.facts}
+    facts = {fact: READERS[fact](fields, fact) for fact in kind.facts}
     if kind.type is actions.PrincipalNegation:
         return _build_principal(fields, facts["ways"])
     if kind.type is actions.Orthogonal:
@@ -256,7 +249,7 @@ def _build_action(spec: object, where: str, depth: int) -> Action:
         parts = fields.items("children")
         children = [_build_action(part, f"{where}.children[{i}]", depth + 1) for i, part in enumerate(parts)]
     fields.end()
-    if math.prod(facts.get("shape", ())) > _LARGEST:
+    if math.prod(facts.get("shape", ())) > LARGEST:
         raise fields.error("the image is too large")
     if "steps" in facts:
         facts["step"] = facts.pop("steps")
@@ -264,9 +257,9 @@ def _build_action(spec: object, where: str, depth: int) -> Action:
     return action
 
 
-def _build_principal(fields: _Fields, ways: int) -> Action:
-    mean = fields.optional("mean", partial(_Fields.tensor, dim=1))
-    V = fields.optional("directions", partial(_Fields.tensor, dim=2))
+def _build_principal(fields: Fields, ways: int) -> Action:
+    mean = fields.optional("mean", partial(Fields.tensor, dim=1))
+    V = fields.optional("directions", partial(Fields.tensor, dim=2))
     fields.end()
     action: actions.PrincipalNegation = fields.construct(actions.PrincipalNegation, ways)
     if mean is None and V is None:
@@ -279,7 +272,7 @@ def _build_principal(fields: _Fields, ways: int) -> Action:
     return action
 
 
-def _build_orthogonal(fields: _Fields) -> Action:
+def _build_orthogonal(fields: Fields) -> Action:
     matrix, order = fields.tensor("matrix", 2), fields.whole("order", most=10**5)
     fields.end()
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
@@ -393,119 +386,11 @@ def _check_same_state(module: Any, rebuilt: Any, noun: str) -> None:
 # What is read ---------------------------------------------------------------------------------------------------------
 
 
-class _Fields:
-    """A spec that is read key by key: what is missing, of a wrong type, or left over is a `SpecError`."""
-
-    def __init__(self, spec: object, where: str) -> None:
-        self.where = where
-        if not isinstance(spec, dict):
-            raise self.error(f"it must be an object; got {reprlib.repr(spec)}")
-        self._left = dict(spec)
-
-    def error(self, text: str) -> SpecError:
-        return SpecError(f"the saved {self.where} is not valid: {text}.")
-
-    def take(self, key: str) -> Any:
-        if key not in self._left:
-            raise self.error(f"{key!r} is missing")
-        return self._left.pop(key)
-
-    def end(self) -> None:
-        if self._left:
-            raise self.error(f"{reprlib.repr(next(iter(self._left)))} is not known here")
-
-    def construct(self, make: Callable[..., Any], *arguments: Any, **facts: Any) -> Any:
-        given = {fact: value for fact, value in facts.items() if value is not None}
-        try:
-            return make(*arguments, **given)
-        except (TypeError, ValueError, RuntimeError, ArithmeticError, MemoryError) as error:
-            raise self.error(str(error).rstrip(".")) from error
-
-    def optional(self, key: str, read: Callable[[_Fields, str], _T]) -> _T | None:
-        if key in self._left and self._left[key] is None:
-            return self.take(key)
-        return read(self, key)
-
-    def choice(self, key: str, among: Mapping[str, _T]) -> _T:
-        value = self.take(key)
-        if not isinstance(value, str) or value not in among:
-            raise self.error(f"{key!r} must be one of {', '.join(among)}; got {reprlib.repr(value)}")
-        return among[value]
-
-    def whole(self, key: str, most: int = _LARGEST) -> int:
-        return self._whole(self.take(key), key, most)
-
-    def _whole(self, value: object, key: str, most: int = _LARGEST) -> int:
-        if type(value) is not int or not 0 <= value <= most:
-            raise self.error(f"{key!r} must be a whole number from 0 to {most}; got {reprlib.repr(value)}")
-        return value
-
-    def number(self, key: str) -> float:
-        value = self.take(key)
-        if type(value) not in (int, float) or not abs(value) < 1e300:
-            raise self.error(f"{key!r} must be a number; got {reprlib.repr(value)}")
-        return value
-
-    def flag(self, key: str) -> bool:
-        value = self.take(key)
-        if not isinstance(value, bool):
-            raise self.error(f"{key!r} must be true or false; got {reprlib.repr(value)}")
-        return value
-
-    def items(self, key: str, exactly: int | None = None) -> list[Any]:
-        value = self.take(key)
-        if not isinstance(value, list) or len(value) < 1 or len(value) != (exactly or len(value)):
-            raise self.error(f"{key!r} must be a list of {exactly or 'one or more'}; got {reprlib.repr(value)}")
-        return value
-
-    def wholes(self, key: str) -> list[int]:
-        return [self._whole(item, key) for item in self.items(key)]
-
-    def lists_of_wholes(self, key: str) -> list[list[int]]:
-        lists = self.items(key)
-        if not all(isinstance(one, list) for one in lists):
-            raise self.error(f"{key!r} must be a list of lists; got {reprlib.repr(lists)}")
-        return [[self._whole(item, key) for item in one] for one in lists]
-
-    def tensor(self, key: str, dim: int | None = None) -> Tensor:
-        """Finite numbers, nested as the axes are, in float64."""
-        value = self.take(key)
-        flat = list(value) if isinstance(value, list) else [value]
-        while any(isinstance(item, list) for item in flat):
-            flat = list(itertools.chain.from_iterable(item if isinstance(item, list) else [item] for item in flat))
-        if not all(type(item) in (int, float) and abs(item) < 1e300 for item in flat):
-            raise self.error(f"{key!r} must hold finite numbers")
-        tensor: Tensor = self.construct(torch.tensor, value, dtype=torch.float64)
-        if dim is not None and tensor.dim() != dim:
-            raise self.error(f"{key!r} must have {dim} axes; it has {tensor.dim()}")
-        return tensor
-
-
-_READERS: dict[str, Callable[[_Fields, str], Any]] = {
-    "ard_num_dims": lambda fields, key: fields.optional(key, _Fields.whole),
-    "nu": _Fields.number,
-    "power": _Fields.number,
-    "order": _Fields.whole,
-    "subsets": lambda fields, key: fields.optional(key, _Fields.lists_of_wholes),
-    "ways": _Fields.whole,
-    "plane": _Fields.wholes,
-    "axis": _Fields.whole,
-    "period": _Fields.number,
-    "start": _Fields.number,
-    "permutation": _Fields.wholes,
-    "shape": _Fields.wholes,
-    "axes": _Fields.wholes,
-    "steps": _Fields.wholes,
-    "num_classes": _Fields.whole,
-    "epsilon": _Fields.number,
-}
-
-
 def _set_parameters(module: Any, spec: object, where: str) -> None:
     """Give a new module's own parameters the dtypes and constraints of a spec, and freeze those that were frozen."""
-    fields = _Fields(spec, f"{where}.parameters")
+    fields = Fields(spec, f"{where}.parameters")
     for name, parameter in list(module.named_parameters(recurse=False)):
-        entry = _Fields(fields.take(name), f"{where}.parameters.{name}")
+        entry = Fields(fields.take(name), f"{where}.parameters.{name}")
         parameter.data = parameter.data.to(entry.choice("dtype", _DTYPES))
         parameter.requires_grad_(not entry.flag("frozen"))
         constraint = _build_constraint(entry.take("constraint"), f"{where}.{name}_constraint", parameter.shape)
@@ -515,7 +400,7 @@ def _set_parameters(module: Any, spec: object, where: str) -> None:
 
 
 def _build_constraint(spec: object, where: str, shape: torch.Size) -> Any:
-    fields = _Fields(spec, where)
+    fields = Fields(spec, where)
     make, bounds = fields.choice("class", _CONSTRAINTS)
     transform, inverse = fields.choice("transform", _TRANSFORMS)
     dtype = fields.choice("dtype", _DTYPES)

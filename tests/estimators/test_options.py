@@ -74,7 +74,6 @@ def test_known_noise_is_believed():
 
 
 def test_known_noise_with_a_covariance():
-    # BUG: regressor.predict(return_cov=True) drops noise_std without a word.
     X, y = table(30)
     gp = regressor().fit(X, y, noise_std=np.ones(30))
     plain = gp.predict(X[:5], return_cov=True)[1]
@@ -284,10 +283,13 @@ def test_draws_follow_the_quantiles(arguments):
         np.testing.assert_allclose(below, levels, atol=0.035)
 
 
-def test_draws_are_functions():
-    """The same draw at the same place, however the rows are asked for."""
+def test_draws_are_functions(monkeypatch):
+    """Of many rows, the same draw at the same place, however the rows are asked for."""
     X, y = table(40)
     gp = regressor().fit(X, y)
+    whole = gp.sample_y(X[:6], 3, random_state=5, noise=False)
+    np.testing.assert_array_equal(gp.sample_y(X[:6], 3, random_state=5, noise=False), whole)
+    monkeypatch.setattr("harmonicgp.estimators.regressor.MAX_DRAWN", 1)
     whole = gp.sample_y(X[:6], 3, random_state=5, noise=False)
     np.testing.assert_allclose(gp.sample_y(X[2:4], 3, random_state=5, noise=False), whole[2:4], rtol=1e-9)
     assert not np.allclose(gp.sample_y(X[:6], 3, random_state=6, noise=False), whole)
@@ -296,8 +298,6 @@ def test_draws_are_functions():
 
 
 def test_draws_with_a_periodic_column():
-    # BUG: inference.sampling has no random features for a PeriodicKernel: every table with dates or times of day, and every
-    # column declared periodic, ends sample_y in an error that speaks of kernels the user never chose.
     X, y = table(40)
     gp = regressor(columns={2: ("periodic", 300.0)}).fit(X, y)
     mean, std = gp.predict(X[:4], return_std=True)
@@ -497,8 +497,6 @@ def test_a_warp_that_is_asked_for_is_made():
 
 
 def test_a_warp_that_is_asked_for_is_made_under_an_action_too():
-    # BUG: with an action (or a kernel of the user's) base._settle takes Columns.as_given, which knows of no skewed columns:
-    # warp="quantile" does nothing then, silently.
     z = np.random.default_rng(0).normal(size=(100, 2))
     X = np.column_stack([np.exp(3 * z[:, 0]), z[:, 1]])
     told = regressor(warp="quantile", symmetry=Negation([[1]]), n_inducing=10).fit(X, z[:, 0])
@@ -580,8 +578,6 @@ def test_classes_in_frames():
 
 
 def test_classes_in_an_arrow_array():
-    # BUG: regressor.plain_array calls to_numpy() of a pa.array, which refuses text and booleans (zero_copy_only=True); its
-    # branch for pyarrow is reached by tables only.
     pa = pytest.importorskip("pyarrow")
     X, _ = table(40)
     y = labels(X)
@@ -600,7 +596,6 @@ def test_bad_classes():
 
 
 def test_missing_classes():
-    # BUG: check_classification_targets comes before the check for missing labels, and speaks of an unknown label type.
     X, _ = table(60)
     for gap in (None, np.nan):
         with pytest.raises(ValueError, match="y has missing values: drop those rows"):
@@ -608,7 +603,6 @@ def test_missing_classes():
 
 
 def test_rows_of_x_and_classes_must_agree():
-    # BUG: classifier.log_density takes a y that is shorter than X without a word.
     X, _ = table(60)
     gp = classifier(n_inducing=5).fit(X, labels(X))
     with pytest.raises(ValueError, match=r"rows|length|samples"):

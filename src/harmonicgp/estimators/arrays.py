@@ -11,14 +11,18 @@ from harmonicgp.estimators.inputs import Array
 
 def plain_array(y: Any) -> Any:
     """Frames and series of any library as arrays."""
-    to_numpy = getattr(y, "to_numpy", None)
-    if to_numpy is not None and not isinstance(y, np.ndarray):
-        return to_numpy()
     if type(y).__module__.startswith("pyarrow"):
         if hasattr(y, "column_names"):
             return np.column_stack([column.to_numpy() for column in y.columns])
-        return y.to_numpy()
-    return y
+        return y.to_numpy() if hasattr(y, "chunks") else y.to_numpy(zero_copy_only=False)
+    to_numpy = getattr(y, "to_numpy", None)
+    return to_numpy() if to_numpy is not None and not isinstance(y, np.ndarray) else y
+
+
+def n_rows(X: Any) -> int:
+    """The number of rows of an array or a frame."""
+    rows = getattr(X, "num_rows", None)  # Arrow's
+    return int(rows) if rows is not None else len(X)
 
 
 def target_names(y: Any) -> list[str]:

@@ -221,7 +221,7 @@ class HarmonicGPBase(BaseEstimator):
         )
         kinds, image = self.column_kinds_, self._image()
         if isinstance(self.symmetry, Action) or isinstance(self.kernel, gpytorch.kernels.Kernel):
-            columns = Columns.as_given(rows.X.shape[1], kinds, self._raw_columns(rows.X.shape[1]))
+            columns = Columns.as_given(rows.X, rows.counts, kinds, self._raw_columns(rows.X.shape[1]))
         else:
             columns = Columns.find(rows.X, rows.counts, kinds, self.encoded_names_, image)
         self.warnings_ = [*(self._table.notes if self._table is not None else ()), *columns.notes]
@@ -401,7 +401,7 @@ class HarmonicGPBase(BaseEstimator):
 
     def _absorb(self, X: Array, target: Array, noise: Array | None, counts: Array | None) -> None:
         """New rows for the posterior, at the present hyper-parameters."""
-        data = Data(X, target, noise, counts, Columns.as_given(X.shape[1], {}))
+        data = Data(X, target, noise, counts, Columns(tuple(range(X.shape[1]))))
         x, y, known, weights = data.tensors(self._inputs, self._dtype)
         predictor = self._predictor
         observation = observe(self.likelihood_)

@@ -22,7 +22,7 @@ from sklearn.utils.validation import (
 )
 
 from harmonicgp.actions import Action
-from harmonicgp.estimators.arrays import plain_array, target_names
+from harmonicgp.estimators.arrays import n_rows, plain_array, target_names
 from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed, is_table, merged
 from harmonicgp.estimators.inputs import Array
 from harmonicgp.estimators.saving import SavedModel
@@ -155,6 +155,8 @@ class HarmonicGPClassifier(SavedModel, ClassifierMixin, HarmonicGPBase):
         """Log p(y | X, data) of each row, [n]."""
         check_is_fitted(self, "_predictor")
         labels = np.asarray(plain_array(y))
+        if len(labels) != n_rows(X):
+            raise ValueError(f"y has {len(labels)} rows, X has {n_rows(X)}.")
         place = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
         known = self.classes_[place] == labels
         with np.errstate(divide="ignore"):
@@ -190,11 +192,9 @@ class HarmonicGPClassifier(SavedModel, ClassifierMixin, HarmonicGPBase):
             if not reset:
                 rows = self._encode(X)
         labels = column_or_1d(y, warn=True)
+        if labels.dtype.kind in "Of" and any(v is None or v != v for v in labels.tolist()):
+            raise ValueError("y has missing values: drop those rows.")
         check_classification_targets(labels)
-        if labels.dtype.kind == "O" and not all(isinstance(v, str) for v in labels.tolist()):
-            missing = [v for v in labels.tolist() if v is None or v != v]
-            if missing:
-                raise ValueError("y has missing values: drop those rows.")
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -88,9 +88,10 @@ class Columns:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def as_given(cls, d: int, kinds: Mapping[int, Kind], raw: Sequence[int] = ()) -> Columns:
+    def as_given(cls, X: Array, counts: Array | None, kinds: Mapping[int, Kind], raw: Sequence[int] = ()) -> Columns:
         """All columns in their order, for a kernel or an action that names them by number."""
-        return cls(tuple(range(d)), dict(kinds), frozenset(kinds) | frozenset(raw))
+        kept = frozenset(kinds) | frozenset(raw)
+        return cls(tuple(range(X.shape[1])), dict(kinds), kept, _skewed(X, counts, set(range(X.shape[1])) - kept))
 
     @classmethod
     def find(
@@ -116,11 +117,10 @@ class Columns:
         for j, other in duplicate.items():
             notes.append(f"{_column(names[j])} repeats {names[other]} and is not used.")
         kept = [j for j in varying if j not in duplicate]
-        skewed = [j for j in kept if abs(_skewness(X[:, j], counts, *scales[j])) > SKEWED]
-        skewed = [j for j in skewed if len(np.unique(X[:10_000, j])) > 10]
+        skewed = _skewed(X, counts, kept)
         if not kept and not special:
             kept = plain[:1]  # a constant to stand on
-        return cls((*special, *kept), dict(kinds), frozenset(special), tuple(skewed), None, tuple(notes))
+        return cls((*special, *kept), dict(kinds), frozenset(special), skewed, None, tuple(notes))
 
 
 @dataclass(frozen=True)
@@ -235,6 +235,16 @@ def check_size(X: Array, names: Sequence[str]) -> None:
         raise ValueError(
             f"{_column(names[j])} reaches {largest[j]:.3g}: divide it by a constant, or take its logarithm."
         )
+
+
+def _skewed(X: Array, counts: Array | None, columns: Iterable[int]) -> tuple[int, ...]:
+    """Those of the columns that are skewed, and take more than a few values."""
+    found = []
+    for j in sorted(columns):
+        scale = moments(X[:, j], counts)
+        if not is_constant(X[:, j], scale) and abs(_skewness(X[:, j], counts, *scale)) > SKEWED:
+            found.append(j)
+    return tuple(j for j in found if len(np.unique(X[:10_000, j])) > 10)
 
 
 def _skewness(x: Array, counts: Array | None, mean: float, std: float) -> float:

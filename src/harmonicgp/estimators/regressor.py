@@ -22,7 +22,7 @@ from sklearn.utils.validation import (
 
 from harmonicgp._validation import whole_number
 from harmonicgp.actions import Action
-from harmonicgp.estimators.arrays import known_errors, plain_array, target_names
+from harmonicgp.estimators.arrays import known_errors, n_rows, plain_array, target_names
 from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed, is_table, merged
 from harmonicgp.estimators.candidates import make_gaussian, make_student_t
 from harmonicgp.estimators.inputs import Array
@@ -35,6 +35,8 @@ from harmonicgp.groups import Resolution
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.training import Callback, Fit
 
+#: Rows up to which `sample_y` draws from the covariance.
+MAX_DRAWN = 2_000
 #: Rows at which `return_cov` and `sample_y` with covariance are refused.
 MAX_COVARIANCE = 10_000
 
@@ -194,7 +196,7 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
         if return_cov:
             if return_std:
                 raise ValueError("ask for return_std or for return_cov, not for both.")
-            return self._covariance(X)
+            return self._covariance(X, noise_std)
         means, stds = [], []
         known = None if noise_std is None else self._known(noise_std)
         for _, predictive in self._predictives(X, known):
@@ -242,22 +244,33 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, noise: bool = True) -> Array:
         """Draws of y at X, jointly over its rows: [n, samples] or [n, P, samples]; of f with `noise=False`.
 
-        Functions are drawn first (`docs/inference.md`), so that any number of rows is fine.
+        Up to 2,000 rows they come from the covariance; for more, functions are drawn first (`docs/inference.md`).
         """
         check_is_fitted(self, "_predictor")
         n_samples = whole_number(n_samples, "n_samples", 1)
         seed = fresh_seed(random_state)
-        paths = self._predictor.paths(n_samples, seed=seed)
         generator = np.random.default_rng(seed)
+        few = n_rows(X) <= MAX_DRAWN
+        paths = None if few else self._predictor.paths(n_samples, seed=seed)
         parts = []
         for _, rows in self._batches(X):
-            f = paths(self._inputs_of(rows)).double().numpy()  # [samples, P, n]
+            x = self._inputs_of(rows)
+            f = self._joint_draws(x, n_samples, generator) if paths is None else paths(x).double().numpy()
             if noise:
                 f = self._predictive(np.zeros(f.shape[1:]), np.zeros(f.shape[1:])).sample_noise(f, generator)
             y = np.moveaxis(self._target.inverse(np.moveaxis(f, 1, 0)), 0, 1)
             parts.append(np.moveaxis(y, (0, 1, 2), (2, 1, 0)))  # [n, P, samples]
         draws = np.concatenate(parts)
         return draws[:, 0] if self._one else draws
+
+    def _joint_draws(self, x: torch.Tensor, n_samples: int, generator: np.random.Generator) -> Array:
+        """Draws of f from its covariance, [samples, P, n]."""
+        mean, covariance = self._predictor.covariance(x)
+        values, V = np.linalg.eigh(covariance.double().numpy())  # [P, n], [P, n, n]
+        root = V * np.sqrt(values.clip(min=0.0))[:, None, :]
+        white = generator.standard_normal((n_samples, *mean.shape))
+        draws: Array = mean.double().numpy() + np.einsum("pij,spj->spi", root, white)
+        return draws
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -275,6 +288,8 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
                 'under target_transform="log" with Student-t noise y has no mean: use likelihood="gaussian", or '
                 'target_transform="quantile".'
             )
+        if self.calibration == "conformal" and self.validation_fraction == 0:
+            raise ValueError('calibration="conformal" needs rows held out: give validation_fraction above zero.')
         if noise_std is not None and (self.likelihood != "gaussian" or self.target_transform is not None):
             raise ValueError('noise_std needs likelihood="gaussian" and no target_transform: errors are in units of y.')
 
@@ -331,22 +346,26 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
         targets = targets.reshape(len(targets), -1)
         if targets.shape[1] != len(self.target_names_):
             raise ValueError(f"y must have {len(self.target_names_)} targets, as in fit; got shape {targets.shape}.")
+        if np.isnan(targets).any():
+            raise ValueError(
+                f"y has missing values, first in row {int(np.isnan(targets).any(1).argmax())}: drop those rows."
+            )
         return targets
 
     def _known(self, noise_std: Any) -> Array:
         check_is_fitted(self, "_predictor")
         self._check_options(noise_std)
-        errors = np.asarray(plain_array(noise_std), dtype=np.float64)
+        errors = np.atleast_1d(np.asarray(plain_array(noise_std), dtype=np.float64))
         return (known_errors(errors, len(errors))[None] / self._target.scale[:, None]) ** 2
 
     def _predictives(
         self, X: Any, known: Array | None = None, y: Array | None = None
     ) -> Iterator[tuple[slice, Predictive]]:
         """The distribution of y for the rows of X, piece by piece; `known` and `y` must have as many rows."""
+        for given, name in ((known, "noise_std"), (None if y is None else y.T, "y")):
+            if given is not None and given.shape[1] != n_rows(X):
+                raise ValueError(f"{name} has {given.shape[1]} rows, X has {n_rows(X)}.")
         for part, rows in self._batches(X):
-            for given, name in ((known, "noise_std"), (None if y is None else y.T, "y")):
-                if given is not None and given.shape[1] < part.stop:
-                    raise ValueError(f"{name} has {given.shape[1]} rows, fewer than X.")
             mean, variance = self._moments(rows)
             yield part, self._predictive(mean, variance, None if known is None else known[:, part])
 
@@ -362,7 +381,7 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
         )
         return Noise(float(likelihood.noise.detach()), df)
 
-    def _covariance(self, X: Any) -> tuple[Array, Array]:
+    def _covariance(self, X: Any, noise_std: Any) -> tuple[Array, Array]:
         check_is_fitted(self, "_predictor")
         if self._target.transform is not None:
             raise ValueError("return_cov is for targets without a target_transform: draw with sample_y instead.")
@@ -373,6 +392,11 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
             )
         mean, cov = self._predictor.covariance(self._inputs_of(rows))
         K = cov.double().numpy() + self._noise().variance * np.eye(len(rows))
+        if noise_std is not None:
+            known = self._known(noise_std)
+            if known.shape[1] != len(rows):
+                raise ValueError(f"noise_std has {known.shape[1]} rows, X has {len(rows)}.")
+            K[:, np.arange(len(rows)), np.arange(len(rows))] += known
         K = K * self._target.scale[:, None, None] ** 2
         return self._shape(self._target.inverse(mean.double().numpy()).T), K[0] if self._one else K
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import gpytorch
 import torch
+from scipy.special import ive
 from torch import Tensor
 
 from harmonicgp.kernels.arccosine import ArcCosineKernel
@@ -32,8 +33,8 @@ class PriorPath:
     def draw(
         cls, kernel: object, dim: int, n_samples: int, generator: torch.Generator, n_frequencies: int = 2048
     ) -> PriorPath:
-        """Paths on `dim` columns for RBF, Matern, rational quadratic, linear, arc-cosine and globe kernels, sums, products and
-        scalings of them.
+        """Paths on `dim` columns for RBF, Matern, rational quadratic, periodic, linear, arc-cosine and globe kernels, sums,
+        products and scalings of them.
         """
         with torch.no_grad():
             feature_map = random_features(kernel, generator, n_frequencies)
@@ -78,6 +79,8 @@ def _simple_features(kernel: gpytorch.kernels.Kernel, generator: torch.Generator
     if kind is gpytorch.kernels.LinearKernel:
         variance = kernel.variance.detach().double().reshape(-1).sqrt()
         return lambda x: x * variance
+    if kind is gpytorch.kernels.PeriodicKernel:
+        return _periodic_features(kernel, generator, n)
     if kind is ArcCosineKernel:
         return _network_features(kernel, generator, n)
     if kind in (gpytorch.kernels.RBFKernel, gpytorch.kernels.MaternKernel, gpytorch.kernels.RQKernel):
@@ -109,6 +112,29 @@ def _fourier_features(kernel: gpytorch.kernels.Kernel, generator: torch.Generato
         d = x.shape[-1]
         if d not in frequencies:  # the width is known at the first call, and fixed from then on
             frequencies[d] = torch.randn(n, d, generator=generator, dtype=torch.float64) * radius[:, None] / lengthscale
+        phase = x @ frequencies[d].mT
+        return torch.cat((phase.cos(), phase.sin()), -1) / math.sqrt(n)
+
+    return features
+
+
+def _periodic_features(kernel: gpytorch.kernels.Kernel, generator: torch.Generator, n: int) -> FeatureMap:
+    """sqrt(1/n) (cos, sin)(2 pi j x / p), whole numbers j from the kernel's Fourier series, a product over columns."""
+    period = kernel.period_length.detach().double().reshape(-1)
+    lengthscale = kernel.lengthscale.detach().double().reshape(-1)
+    frequencies: dict[int, Tensor] = {}
+
+    def features(x: Tensor) -> Tensor:
+        d = x.shape[-1]
+        if d not in frequencies:
+            columns = []
+            for scale in lengthscale.expand(d).tolist():
+                # exp(-2 sin^2(u/2)/l) = sum_j ive(j, 1/l) cos(j u)
+                j = torch.arange(0, int(12 + 12 / scale**0.5) + 1, dtype=torch.float64)
+                weights = torch.from_numpy(ive(j.numpy(), 1 / scale)) * torch.where(j == 0, 1.0, 2.0)
+                columns.append(torch.multinomial(weights, n, replacement=True, generator=generator).double())
+            signs = torch.randint(2, (n, d), generator=generator).double() * 2 - 1  # j and -j are equally likely
+            frequencies[d] = torch.stack(columns, -1) * signs * (2 * math.pi / period)
         phase = x @ frequencies[d].mT
         return torch.cat((phase.cos(), phase.sin()), -1) / math.sqrt(n)
 
@@ -156,6 +182,6 @@ def _product_features(parts: list[FeatureMap], generator: torch.Generator, n: in
 
 def _unknown(kernel: object) -> ValueError:
     return ValueError(
-        f"sample paths are implemented for RBF, Matern, rational quadratic, linear, arc-cosine and globe kernels and their "
-        f"sums, products and scalings, not for {type(kernel).__name__}: draw from `covariance` at fixed inputs instead."
+        f"sample paths are implemented for RBF, Matern, rational quadratic, periodic, linear, arc-cosine and globe kernels and "
+        f"their sums, products and scalings, not for {type(kernel).__name__}: draw from `covariance` at fixed inputs instead."
     )

@@ -1,0 +1,9 @@
+"""The command line: fit, predict, report, suggest, info, demo, bench.
+
+What is heavy is imported inside the commands, so that `harmonicgp --help` answers at once. A failure is one line on stderr
+and an exit code: 2 for a wrong command line, 1 for bad data, 130 after Ctrl-C; `--debug` shows the traceback.
+"""
+
+from harmonicgp.cli.commands import app, main
+
+__all__ = ["app", "main"]

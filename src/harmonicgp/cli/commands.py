@@ -1,0 +1,345 @@
+"""The commands: fit, predict, report, suggest, info, demo, bench."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import io
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harmonicgp.cli.failures import GuardedGroup, UsageError
+from harmonicgp.cli.models import estimators_module, load_fitted, new_estimator, score_rows
+from harmonicgp.cli.options import (
+    BUDGET,
+    CALIBRATION,
+    CHECKPOINTS,
+    CLASSIFY,
+    COLUMNS,
+    DEBUG,
+    DROP,
+    INDUCING,
+    KERNEL,
+    LIKELIHOOD,
+    MAX_STEPS,
+    MISSING,
+    MODEL,
+    NOISE_STD,
+    QUIET,
+    REPORT,
+    SEED,
+    TABLE,
+    TARGET,
+    TEST,
+    TRANSFORM,
+    WEIGHT,
+    Size,
+    _print_version,
+    argument,
+    check_course,
+    check_features,
+    check_names,
+    check_outputs,
+    given,
+    option,
+    output_option,
+    parse_columns,
+    parse_levels,
+)
+from harmonicgp.cli.tables import (
+    Problem,
+    predicted_columns,
+    read_rows,
+    streams_module,
+    target_frame,
+    with_columns,
+    with_target,
+)
+from harmonicgp.cli.words import Speaker, count, did_you_mean, listing, say_fit, score_words
+
+BATCH_ROWS = 65536  #: rows that `predict` holds at a time
+
+app = typer.Typer(
+    name="harmonicgp",
+    cls=GuardedGroup,
+    rich_markup_mode=None,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def main() -> None:
+    """The entry point of the script `harmonicgp`."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a column's name must not end a fit
+    typer.main.get_command(app)(prog_name="harmonicgp")
+
+
+def _examples(*lines: str) -> str:
+    """An end of a help page that is printed as it stands."""
+    return "\b\n" + "\n".join(["Examples:", *(f"  {line}" for line in lines)])
+
+
+@app.callback(
+    invoke_without_command=True,
+    epilog=_examples(
+        "harmonicgp fit stations.csv --target temperature -o model.hgp",
+        "harmonicgp predict model.hgp new.csv -o predictions.csv",
+        "harmonicgp fit --help",
+    ),
+)
+def root(
+    ctx: typer.Context,
+    version: Annotated[
+        bool, option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+    debug: DEBUG = False,
+) -> None:
+    """Gaussian processes for big tables: predictions with error bars."""
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+@app.command(
+    epilog=_examples(
+        "harmonicgp fit stations.csv --target temperature -o model.hgp",
+        "harmonicgp fit stations.csv -t temperature -o model.hgp \\",
+        "    --columns lon=longitude,lat=latitude,hour=periodic:24 --drop id",
+        "harmonicgp fit homes.parquet -t price -o price.hgp --target-transform log \\",
+        "    --time-budget 600 --checkpoint-dir checkpoints --report price.html",
+        "harmonicgp fit cells.csv -t kind -o kind.hgp --missing impute",
+    ),
+)
+def fit(
+    table: TABLE,
+    target: TARGET,
+    output: Annotated[Path, output_option("MODEL", "Where the model goes, such as model.hgp.")],
+    columns: COLUMNS = None,
+    drop: DROP = None,
+    weight: WEIGHT = None,
+    noise_std: NOISE_STD = None,
+    classify: CLASSIFY = False,
+    missing: MISSING = None,
+    target_transform: TRANSFORM = None,
+    likelihood: LIKELIHOOD = None,
+    calibration: CALIBRATION = None,
+    kernel: KERNEL = None,
+    n_inducing: INDUCING = None,
+    max_steps: MAX_STEPS = None,
+    time_budget: BUDGET = None,
+    checkpoint_dir: CHECKPOINTS = None,
+    test_fraction: TEST = 0.1,
+    report: REPORT = None,
+    seed: SEED = 0,
+    quiet: QUIET = False,
+    debug: DEBUG = False,
+) -> None:
+    """Fit a model to a table and save it.
+
+    A numeric target makes a regression, text or yes/no a classification. All other columns are inputs. Rows without a target are
+    left out.
+    """
+    say = Speaker(quiet)
+    check_outputs([output, *([report] if report else [])], inputs=[table])
+    check_course(test_fraction, report, time_budget)
+    kinds = parse_columns(columns or [])
+    problem = Problem.read(table, say, target, drop or [], kinds, classify, weight, noise_std)
+    arguments = given(
+        columns=kinds,
+        missing=missing,
+        target_transform=target_transform,
+        likelihood=likelihood,
+        calibration=calibration,
+        kernel=kernel,
+        n_inducing=n_inducing,
+        max_steps=max_steps,
+        time_budget=time_budget,
+        checkpoint_dir=checkpoint_dir,
+    )
+    model = new_estimator(problem, {**arguments, "random_state": seed, "progress": say.progress})
+    training, testing = problem.split(test_fraction, seed)
+    say("rows", f"{len(training):,} to learn from, {len(testing):,} set aside")
+    try:
+        model.fit(training.X, training.y, **training.per_row)
+    except KeyboardInterrupt:
+        goes_on = f"the same command goes on from {checkpoint_dir}" if checkpoint_dir else "nothing was written"
+        raise KeyboardInterrupt(f"stopped; {goes_on}.") from None
+    say_fit(model, say)
+    model.save(output)
+    say("model", str(output))
+    if len(testing):
+        say("scores", f"on the rows set aside, {score_words(score_rows(model, testing.X, testing.y, report))}")
+    if report:
+        say("report", str(report))
+
+
+@app.command(
+    epilog=_examples(
+        "harmonicgp predict model.hgp new.csv -o predictions.csv",
+        "harmonicgp predict model.hgp new.parquet -o predictions.parquet \\",
+        "    --keep id --quantiles 0.025,0.975",
+    ),
+)
+def predict(
+    model: MODEL,
+    table: TABLE,
+    output: Annotated[Path, output_option("OUT", "A .csv, .tsv or .parquet file.")],
+    keep: Annotated[
+        list[str] | None, option("--keep", metavar="COL", help="Write this column of TABLE, not all; repeatable.")
+    ] = None,
+    quantiles: Annotated[
+        str | None, option("--quantiles", metavar="Q,...", help="0.025,0.975 makes COL_q2.5 and COL_q97.5.")
+    ] = None,
+    latent: Annotated[bool, option("--latent", help="The function without the noise: COL_f_mean, COL_f_std.")] = False,
+    quiet: QUIET = False,
+    debug: DEBUG = False,
+) -> None:
+    """Predict the rows of a table, with error bars.
+
+    Writes the table and, for a target COL, the columns COL_mean and COL_std; for a classification COL, the class, and
+    COL_p_CLASS, the probabilities. Rows keep their order and are read in batches, so that a table need not fit into memory.
+    """
+    from tqdm import tqdm
+
+    say = Speaker(quiet)
+    check_outputs([output], inputs=[table, model])
+    levels = parse_levels(quantiles)
+    fitted = load_fitted(model)
+    if hasattr(fitted, "classes_") and (levels or latent):
+        raise UsageError(f"{model.name} is a classification: it has no {'--quantiles' if levels else '--latent'}.")
+    streams = streams_module()
+    features, rows, added = list(fitted.feature_names_in_), 0, []
+    with streams.TableWriter(output) as writer, tqdm(unit=" rows", unit_scale=True, disable=not say.progress) as bar:
+        for batch in streams.stream_table(table, batch_rows=BATCH_ROWS):
+            if batch.num_rows == 0:
+                continue
+            check_features(features, batch.column_names, model.name, table.name)
+            check_names({"--keep": keep or []}, batch.column_names, table.name)
+            kept = batch.select(list(dict.fromkeys(keep))) if keep else batch
+            new = predicted_columns(fitted, batch.select(features), kept.column_names, levels, latent)
+            writer.write(with_columns(kept, new, table.name))
+            rows, added = rows + batch.num_rows, list(new)
+            bar.update(batch.num_rows)
+        if not rows:
+            raise ValueError(f"{table.name} has no rows.")
+    say("predicted", f"{count(rows, 'row')} of {table.name}: {listing(added)}")
+    say("written", str(output))
+
+
+@app.command(epilog=_examples("harmonicgp report model.hgp held-out.csv -o report.html"))
+def report(
+    model: MODEL,
+    table: TABLE,
+    output: Annotated[Path, output_option("HTML", "Where the report goes.")],
+    quiet: QUIET = False,
+    debug: DEBUG = False,
+) -> None:
+    """Score a model on a table that has its target, and write a report."""
+    say = Speaker(quiet)
+    check_outputs([output], inputs=[table, model])
+    fitted = load_fitted(model)
+    data, targets, features = read_rows(table, say), list(fitted.target_names_), list(fitted.feature_names_in_)
+    check_features([*targets, *features], data.column_names, model.name, table.name)
+    data = with_target(data, targets, table.name, say)
+    scores = score_rows(fitted, data.select(features), target_frame(data, targets), output)
+    say("scores", f"on {count(len(data), 'row')}, {score_words(scores)}")
+    say("report", str(output))
+
+
+@app.command(epilog=_examples("harmonicgp suggest stations.csv --target temperature"))
+def suggest(
+    table: TABLE,
+    target: TARGET,
+    columns: COLUMNS = None,
+    drop: DROP = None,
+    missing: MISSING = None,
+    target_transform: TRANSFORM = None,
+    kernel: KERNEL = None,
+    n_inducing: INDUCING = None,
+    seed: SEED = 0,
+    debug: DEBUG = False,
+) -> None:
+    """Compare the symmetries that a fit would choose from.
+
+    Runs the search alone and prints its table; nothing is saved.
+    """
+    say, kinds = Speaker(), parse_columns(columns or [])
+    problem = Problem.read(table, say, target, drop or [], kinds)
+    if problem.classify:
+        raise UsageError(f"suggest compares symmetries for a numeric target; {target[0]!r} is none.")
+    arguments = given(
+        columns=kinds, missing=missing, target_transform=target_transform, kernel=kernel, n_inducing=n_inducing
+    )
+    arguments |= {"random_state": seed, "progress": say.progress}
+    typer.echo(str(estimators_module().suggest_symmetry(problem.X, problem.y, **arguments)))
+
+
+@app.command(epilog=_examples("harmonicgp info model.hgp"))
+def info(model: MODEL, debug: DEBUG = False) -> None:
+    """Say what a model file holds."""
+    fitted, say = load_fitted(model), Speaker()
+    say("model", f"{type(fitted).__name__}, {model.stat().st_size / 1e6:.1f} MB")
+    say("target", listing(fitted.target_names_))
+    if hasattr(fitted, "classes_"):
+        say("classes", listing(fitted.classes_))
+    say("columns", listing(fitted.feature_names_in_))
+    say_fit(fitted, say)
+
+
+@app.command(epilog=_examples("harmonicgp demo --size small -o demo"))
+def demo(
+    size: Annotated[Size, option("--size", help="How much of it.")] = Size.small,
+    output: Annotated[Path, output_option("DIR", "Where its files go.")] = Path("demo"),
+    debug: DEBUG = False,
+) -> None:
+    """Show a worked example: the relief of the Earth."""
+    output.mkdir(parents=True, exist_ok=True)
+    importlib.import_module("harmonicgp.demo").main(size.value, output)
+
+
+@app.command(
+    epilog=_examples("harmonicgp bench", "harmonicgp bench gram"),
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+def bench(
+    ctx: typer.Context,
+    suite: Annotated[str | None, argument("SUITE", "Its name; what follows is for the benchmark itself.")] = None,
+    debug: DEBUG = False,
+) -> None:
+    """Run a benchmark of this checkout, or list them."""
+    root = _checkout()
+    suites = _suites(root / "benchmarks")
+    if suite is None:
+        for name, line in suites.items():
+            typer.echo(f"{name:<20}{line}")
+        return
+    if suite not in suites:
+        raise UsageError(f"there is no benchmark {suite!r}{did_you_mean(suite, suites)}; there are {listing(suites)}.")
+    sys.path.insert(0, str(root))
+    run = importlib.import_module(f"benchmarks.{suite}").main
+    takes_arguments = bool(inspect.signature(run).parameters)
+    if ctx.args and not takes_arguments:
+        raise UsageError(f"the benchmark {suite} takes no arguments; got {' '.join(ctx.args)}.")
+    raise typer.Exit((run(ctx.args) if takes_arguments else run()) or 0)
+
+
+def _checkout() -> Path:
+    """The root of the checkout that the current folder is in."""
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        if (folder / "benchmarks" / "__init__.py").is_file() and (folder / "src" / "harmonicgp").is_dir():
+            return folder
+    raise UsageError("benchmarks are part of a checkout of harmonicgp: run this inside one.")
+
+
+def _suites(folder: Path) -> dict[str, str]:
+    """The modules with a `main`, and the first line that each says of itself."""
+    suites = {}
+    for path in sorted(folder.glob("[a-z]*.py")):
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        if any(isinstance(part, ast.FunctionDef) and part.name == "main" for part in module.body):
+            suites[path.stem] = (ast.get_docstring(module) or "").partition("\n")[0]
+    return suites

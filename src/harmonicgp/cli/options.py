@@ -1,0 +1,205 @@
+"""Arguments and options: what they are, how they are read, and whether they can be met."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from harmonicgp._extras import require
+from harmonicgp._version import __version__
+from harmonicgp.cli.failures import UsageError
+from harmonicgp.cli.words import did_you_mean, listing
+
+Columns: TypeAlias = dict[str, str | tuple[str, float]]
+
+# Choices of an option, by their names.
+Missing = StrEnum("Missing", ["refuse", "impute"])
+Transform = StrEnum("Transform", ["log", "quantile"])
+Likelihood = StrEnum("Likelihood", ["gaussian", "student_t"])
+Calibration = StrEnum("Calibration", ["conformal"])
+Size = StrEnum("Size", ["small", "medium"])
+
+
+def argument(metavar: str, help: str) -> Any:
+    """A positional argument."""
+    return typer.Argument(metavar=metavar, help=help, show_default=False)
+
+
+def option(*names: str, help: str, metavar: str | None = None, **settings: Any) -> Any:
+    """An option."""
+    return typer.Option(*names, help=help, metavar=metavar, **settings)
+
+
+def output_option(metavar: str, help: str) -> Any:
+    """Where a result goes."""
+    return option("--output", "-o", metavar=metavar, help=help)
+
+
+def _set_debug(ctx: typer.Context, value: bool) -> bool:
+    if value:
+        ctx.meta["harmonicgp.debug"] = True
+    return value
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"harmonicgp {__version__}")
+        raise typer.Exit()
+
+
+# Options that several commands share.
+TABLE = Annotated[Path, argument("TABLE", "A .csv, .tsv or .parquet file.")]
+MODEL = Annotated[Path, argument("MODEL", "A file that `harmonicgp fit` wrote.")]
+TARGET = Annotated[list[str], option("--target", "-t", metavar="COL", help="What to predict; several if repeated.")]
+DROP = Annotated[list[str] | None, option("--drop", metavar="COL", help="An input to leave out; repeatable.")]
+MISSING = Annotated[Missing | None, option("--missing", help="Missing values of inputs; refused if not given.")]
+TRANSFORM = Annotated[Transform | None, option("--target-transform", help="Model log or quantiles of the target.")]
+KERNEL = Annotated[str | None, option("--kernel", metavar="NAME", help="rbf, matern12, matern32 or matern52.")]
+INDUCING = Annotated[int | None, option("--n-inducing", metavar="M", min=1, help="Inducing points of a block.")]
+SEED = Annotated[int, option("--seed", metavar="N", min=0, help="All that is random follows from it.")]
+QUIET = Annotated[bool, option("--quiet", "-q", help="Say nothing but warnings and errors.")]
+DEBUG = Annotated[bool, option("--debug", help="Show the traceback of an error.", callback=_set_debug)]
+COLUMNS = Annotated[
+    list[str] | None,
+    option("--columns", metavar="NAME=KIND,...", help="KIND: longitude, latitude (degrees) or periodic:PERIOD."),
+]
+
+# Options of `fit` alone.
+WEIGHT = Annotated[str | None, option("--weight", metavar="COL", help="Weights; a 2 counts as two rows.")]
+NOISE_STD = Annotated[str | None, option("--noise-std", metavar="COL", help="Known errors of the target.")]
+CLASSIFY = Annotated[bool, option("--classify", help="Take a numeric target as classes.")]
+LIKELIHOOD = Annotated[Likelihood | None, option("--likelihood", help="The noise; student_t bears outliers.")]
+CALIBRATION = Annotated[Calibration | None, option("--calibration", help="Correct intervals on rows held out.")]
+MAX_STEPS = Annotated[int | None, option("--max-steps", metavar="N", min=1, help="At most so many steps.")]
+BUDGET = Annotated[float | None, option("--time-budget", metavar="SECONDS", help="Be done in about this time.")]
+CHECKPOINTS = Annotated[
+    Path | None, option("--checkpoint-dir", metavar="DIR", help="A killed fit goes on from here when run again.")
+]
+TEST = Annotated[float, option("--test-fraction", metavar="SHARE", help="Rows set aside, scored at the end.")]
+REPORT = Annotated[Path | None, option("--report", metavar="HTML", help="A report on the rows set aside.")]
+
+
+# What is read --------------------------------------------------------------------------------------------------------
+
+
+def parse_columns(texts: Sequence[str]) -> Columns:
+    """The kinds of columns: `lon=longitude,hour=periodic:24` as the estimators take it.
+
+    Examples:
+        >>> parse_columns(["lon=longitude,hour=periodic:24"])
+        {'lon': 'longitude', 'hour': ('periodic', 24.0)}
+    """
+    kinds: Columns = {}
+    for part in ",".join(texts).split(",") if texts else []:
+        name, _, kind = part.strip().rpartition("=")
+        word, _, period = kind.partition(":")
+        if not name:
+            raise UsageError(f"--columns takes NAME=KIND, such as lon=longitude; got {part!r}.")
+        if name in kinds:
+            raise UsageError(f"--columns names {name!r} twice.")
+        if word in ("longitude", "latitude") and kind == word:
+            kinds[name] = word
+        elif word == "periodic" and is_number(period) and 0 < float(period) < math.inf:
+            kinds[name] = (word, float(period))
+        elif word == "periodic":
+            raise UsageError(f"a periodic column needs its period, such as {name}=periodic:24; got {part!r}.")
+        else:
+            hint = did_you_mean(word, ("longitude", "latitude", "periodic"))
+            raise UsageError(f"a column can be longitude, latitude or periodic:PERIOD; got {part!r}{hint}.")
+    return kinds
+
+
+def parse_levels(text: str | None) -> dict[str, float]:
+    """Quantiles by the ends of their column names.
+
+    Examples:
+        >>> parse_levels("0.025,0.5")
+        {'q2.5': 0.025, 'q50': 0.5}
+    """
+    levels: dict[str, float] = {}
+    for part in text.split(",") if text is not None else []:
+        level = Decimal(part.strip()) if is_number(part) else Decimal("nan")
+        if not (level.is_finite() and 0 < float(level) < 1):
+            raise UsageError(f"--quantiles takes numbers between 0 and 1, such as 0.025,0.975; got {part!r}.")
+        levels[f"q{(100 * level).normalize():f}"] = float(level)
+    return levels
+
+
+def is_number(text: str) -> bool:
+    """Whether a text reads as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def given(**arguments: Any) -> dict[str, Any]:
+    """The arguments that were given, in plain types: the others keep the library's defaults."""
+    plain = {name: value.value if isinstance(value, StrEnum) else value for name, value in arguments.items()}
+    return {name: value for name, value in plain.items() if value is not None and value != {}}
+
+
+# What must be met ----------------------------------------------------------------------------------------------------
+
+
+def check_course(test_fraction: float, report: Path | None, time_budget: float | None) -> None:
+    """Find out before the work whether it can be done to its end."""
+    if not 0 <= test_fraction < 1:
+        raise UsageError(f"--test-fraction must be at least 0 and below 1; got {test_fraction:g}.")
+    if report is not None and test_fraction == 0:
+        raise UsageError("--report needs rows set aside: give a --test-fraction above 0.")
+    if report is not None:
+        require("matplotlib", "plot", "a report")
+    if time_budget is not None and not 0 < time_budget < math.inf:
+        raise UsageError(f"--time-budget takes a number of seconds above 0; got {time_budget:g}.")
+
+
+def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
+    """Find out before the work whether its result can be written."""
+    seen = [path.resolve() for path in inputs]
+    for path in outputs:
+        folder = path.absolute().parent
+        if path.is_dir():
+            raise UsageError(f"the output {path} is a folder: give the name of a file.")
+        if not folder.is_dir():
+            raise UsageError(f"the folder of the output {path} does not exist: make it first.")
+        if not os.access(folder, os.W_OK):
+            raise UsageError(f"the folder of the output {path} cannot be written to.")
+        if path.resolve() in seen:
+            raise UsageError(f"the output {path} would overwrite another file of the same command.")
+        seen.append(path.resolve())
+
+
+def check_names(options: Mapping[str, Iterable[str]], present: Sequence[str], table: str) -> None:
+    """Every column that an option names is in the table."""
+    for option, names in options.items():
+        for name in names:
+            if name not in present:
+                hint = did_you_mean(name, present)
+                raise UsageError(f"{option}: {table} has no column {name!r}{hint}. It has {listing(present)}.")
+
+
+def check_features(features: Sequence[str], present: Sequence[str], model: str, table: str) -> None:
+    """Every column that a model needs is in the table."""
+    absent = [name for name in features if name not in present]
+    if absent:
+        hint = did_you_mean(absent[0], [name for name in present if name not in features])
+        raise ValueError(f"{table} lacks {listing(absent)}, which {model} needs{hint}. It has {listing(present)}.")
+
+
+def check_apart(options: Mapping[str, Sequence[str]]) -> None:
+    """Every column has one part."""
+    seen: dict[str, str] = {}
+    for option, names in options.items():
+        for name in names:
+            if name in seen:
+                raise UsageError(f"the column {name!r} is given twice: as {seen[name]} and as {option}.")
+            seen[name] = option

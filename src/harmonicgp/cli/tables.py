@@ -1,0 +1,218 @@
+"""Tables taken apart for a fit, and put together with its predictions."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from harmonicgp._extras import require
+from harmonicgp.cli.failures import UsageError
+from harmonicgp.cli.options import Columns, check_apart, check_names, given, is_number
+from harmonicgp.cli.words import Speaker, count, listing
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A table as a fit sees it: inputs, target, and what else is known of each row."""
+
+    table: Any  #: the rows that have a target
+    inputs: list[str]
+    targets: list[str]
+    classify: bool
+    roles: dict[str, str]  #: argument of fit -> column
+
+    @classmethod
+    def read(
+        cls,
+        path: Path,
+        say: Speaker,
+        targets: list[str],
+        drop: list[str],
+        kinds: Columns,
+        classify: bool = False,
+        weight: str | None = None,
+        noise_std: str | None = None,
+    ) -> Problem:
+        """Read a table and give every column its part; names that are not there or have two parts are refused."""
+        table = read_rows(path, say)
+        known = {"--weight": weight, "--noise-std": noise_std}
+        parts = {"--target": targets, "--drop": drop, "--columns": list(kinds)}
+        parts |= {option: [column] for option, column in known.items() if column is not None}
+        check_names(parts, table.column_names, path.name)
+        check_apart(parts)
+        away = {column for option in parts if option != "--columns" for column in parts[option]}
+        inputs = [column for column in table.column_names if column not in away]
+        if not inputs:
+            raise UsageError(f"{path.name} has no column left for the inputs.")
+        table = with_target(table, targets, path.name, say)
+        classes = [target for target in targets if _is_class(table, target, classify)]
+        if classes and len(targets) > 1:
+            raise UsageError(f"several targets must all be numbers; {classes[0]!r} has classes: fit it on its own.")
+        for option in parts.keys() & known.keys():
+            _check_numbers(table, parts[option][0], option)
+        problem = cls(table, inputs, targets, bool(classes), given(sample_weight=weight, noise_std=noise_std))
+        problem.describe(kinds, say)
+        return problem
+
+    def describe(self, kinds: Columns, say: Speaker) -> None:
+        """Say the part of each column."""
+        task = count(len(self.table[self.targets[0]].unique()), "class") if self.classify else "regression"
+        say("target", f"{listing(self.targets)} ({task})")
+        types = self.table.schema
+        say("columns", listing(f"{name} ({_part(kinds.get(name), types.field(name).type)})" for name in self.inputs))
+        for argument, column in self.roles.items():
+            say("weights" if argument == "sample_weight" else "noise", column)
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    @property
+    def X(self) -> Any:
+        """The inputs, an Arrow table."""
+        return self.table.select(self.inputs)
+
+    @property
+    def y(self) -> Any:
+        """The target with its name."""
+        return target_frame(self.table, self.targets)
+
+    @property
+    def per_row(self) -> dict[str, Any]:
+        """Weights and known errors, as `fit` takes them."""
+        return {argument: self.table[column].cast("float64").to_numpy() for argument, column in self.roles.items()}
+
+    def split(self, fraction: float, seed: int) -> tuple[Problem, Problem]:
+        """Rows to learn from and rows set aside, both in the order of the table; a seed always sets the same aside."""
+        import numpy as np
+
+        n = len(self)
+        aside = np.zeros(n, dtype=bool)
+        wanted = max(round(fraction * n), int(fraction > 0))
+        aside[np.random.default_rng(seed).permutation(n)[: min(wanted, n - 1)]] = True
+        if self.classify:  # a class that is not learned cannot be scored
+            y = np.asarray(self.y)
+            aside &= np.isin(y, np.unique(y[~aside]))
+        return self._rows(~aside), self._rows(aside)
+
+    def _rows(self, mask: Any) -> Problem:
+        import pyarrow
+
+        return replace(self, table=self.table.filter(pyarrow.array(mask)))
+
+
+def streams_module() -> Any:
+    """Tables in files, imported on first use."""
+    return importlib.import_module("harmonicgp.data.streams")
+
+
+def read_rows(path: Path, say: Speaker) -> Any:
+    """A whole table, an Arrow one."""
+    table = streams_module().read_table(path)
+    say("read", f"{path.name}: {count(table.num_rows, 'row')}, {count(table.num_columns, 'column')}")
+    return table
+
+
+def with_target(table: Any, targets: Sequence[str], name: str, say: Speaker) -> Any:
+    """The rows that have all their targets."""
+    compute, types = require("pyarrow.compute", "tables", "tables"), require("pyarrow.types", "tables", "tables")
+    rows = table
+    for target in targets:
+        rows = rows.filter(compute.is_valid(rows[target]))
+        if types.is_floating(rows[target].type):
+            rows = rows.filter(compute.invert(compute.is_nan(rows[target])))
+    if rows.num_rows == 0:
+        raise ValueError(f"no row of {name} has a value of {listing(targets)}.")
+    if rows.num_rows < table.num_rows:
+        say("left out", f"{count(table.num_rows - rows.num_rows, 'row')} without a target")
+    return rows
+
+
+def target_frame(table: Any, targets: Sequence[str]) -> Any:
+    """The targets with their names: a Series of one, a frame of several."""
+    require("pandas", "tables", "a table's target")
+    types = require("pyarrow.types", "tables", "tables")
+    for k, field in enumerate(table.schema):
+        if field.name in targets and types.is_decimal(field.type):
+            table = table.set_column(k, field.name, table[field.name].cast("float64"))
+    frame = table.select(list(targets)).to_pandas()
+    return frame[targets[0]] if len(targets) == 1 else frame
+
+
+def _is_class(table: Any, target: str, classify: bool) -> bool:
+    """Whether a target is to be classified."""
+    kind = _kind(table.schema.field(target).type)
+    if kind not in ("number", "text", "yes/no"):
+        raise ValueError(f"the target {target!r} is of type {kind}: make a number or a text of it first.")
+    if kind == "text" and not classify:
+        values = table[target].unique().to_pylist()
+        words = [value for value in values if not is_number(value)]
+        if len(words) <= 0.1 * len(values):
+            example = f" (but not {words[0]!r})" if words else ""
+            raise ValueError(
+                f"the target {target!r} is text, yet reads as numbers{example}: mend the column, or pass --classify."
+            )
+    return classify or kind != "number"
+
+
+def _kind(arrow_type: Any) -> str:
+    """A word for the type of a column."""
+    types = require("pyarrow.types", "tables", "tables")
+    if types.is_dictionary(arrow_type):
+        return _kind(arrow_type.value_type)
+    if types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_decimal(arrow_type):
+        return "number"
+    if types.is_boolean(arrow_type):
+        return "yes/no"
+    return "date" if types.is_temporal(arrow_type) else "text" if "string" in str(arrow_type) else str(arrow_type)
+
+
+def _part(kind: str | tuple[str, float] | None, arrow_type: Any) -> str:
+    if kind is None:
+        return _kind(arrow_type)
+    return kind if isinstance(kind, str) else f"{kind[0]}, {kind[1]:g}"
+
+
+def _check_numbers(table: Any, column: str, option: str) -> None:
+    kind, holes = _kind(table.schema.field(column).type), table[column].null_count
+    if kind != "number":
+        raise UsageError(f"{option} needs a column of numbers; {column!r} is of type {kind}.")
+    if holes:
+        raise ValueError(f"{count(holes, 'row')} without a value of {column!r} ({option}): fill or drop them first.")
+
+
+def predicted_columns(
+    model: Any, X: Any, taken: Sequence[str], levels: Mapping[str, float], latent: bool
+) -> dict[str, Any]:
+    """The columns that a prediction adds, by their names."""
+    import numpy as np
+
+    names, n = list(model.target_names_), X.num_rows
+    columns: dict[str, Any] = {}
+    if hasattr(model, "classes_"):
+        p, classes = model.predict_proba(X), np.asarray(model.classes_)
+        column = names[0] if names[0] not in taken else f"{names[0]}_predicted"  # the truth stays beside it
+        return {column: classes[p.argmax(1)]} | {f"{names[0]}_p_{value}": p[:, k] for k, value in enumerate(classes)}
+    mean, std = (part.reshape(n, -1) for part in model.predict(X, return_std=True))
+    f = [part.reshape(n, -1) for part in model.predict_f(X, return_std=True)] if latent else []
+    q = model.predict_quantiles(X, list(levels.values())).reshape(n, len(levels), -1) if levels else None
+    for k, name in enumerate(names):
+        columns |= {f"{name}_mean": mean[:, k], f"{name}_std": std[:, k]}
+        if q is not None:
+            columns |= {f"{name}_{end}": q[:, i, k] for i, end in enumerate(levels)}
+        if f:
+            columns |= {f"{name}_f_mean": f[0][:, k], f"{name}_f_std": f[1][:, k]}
+    return columns
+
+
+def with_columns(table: Any, new: Mapping[str, Any], name: str) -> Any:
+    """A table with columns added; a name that is taken already is refused."""
+    import pyarrow
+
+    for column, values in new.items():
+        if column in table.column_names:
+            raise UsageError(f"{name} has a column {column!r} already: rename it, or name with --keep what to write.")
+        table = table.append_column(column, pyarrow.array(values))
+    return table
