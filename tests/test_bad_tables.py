@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from harmonicgp import HarmonicGPClassifier, HarmonicGPRegressor
@@ -27,6 +27,7 @@ from harmonicgp.actions import Negation, PrincipalNegation
 
 EXAMPLES = 50 if settings.get_current_profile_name() == "ci" else 2000
 SECONDS = 20  #: that an example may take
+PHASES = set(Phase) - {Phase.explain}  # which traces every line, and takes minutes
 
 # --- columns ----------------------------------------------------------------------------------------------------------
 
@@ -136,6 +137,10 @@ class Table:
         return self.described
 
 
+def _missing(column):
+    return column.isna() | column.astype(object).map(lambda value: isinstance(value, str) and not value)
+
+
 def _targets(kind, rng, n):
     plain = rng.normal(size=n)
     return {
@@ -144,7 +149,6 @@ def _targets(kind, rng, n):
         "zero": lambda: np.zeros(n),
         "large": lambda: 1e100 * plain,
         "tiny": lambda: 1e-200 * plain,
-        "denormal": lambda: 1e-310 * plain,
         "offset": lambda: 1e12 + plain,
         "outlier": lambda: np.where(np.arange(n) == 0, 1e30, plain),
         "integers": lambda: rng.integers(0, 5, n),
@@ -163,7 +167,7 @@ def _targets(kind, rng, n):
         "infinite": lambda: _holes(plain, np.inf, rng),
         "huge": lambda: 1e200 * plain,
         "None": lambda: np.where(np.arange(n) == 0, None, plain.astype(object)),
-        "mixed": lambda: np.array([(1.5, "text")[i % 2] for i in range(n)], dtype=object),
+        "mixed": lambda: np.array([("text", 1.5)[i % 2] for i in range(n)], dtype=object),
         "gap in labels": lambda: pd.Series(np.where(np.arange(n) == 0, None, "yes"), dtype=object),
         "dates": lambda: _days(rng, n),
         "too short": lambda: plain[:-1],
@@ -171,25 +175,17 @@ def _targets(kind, rng, n):
     }[kind]()
 
 
-NUMBERS = "normal constant zero large tiny denormal offset outlier integers long booleans"
+NUMBERS = "normal constant zero large tiny offset outlier integers long booleans"
 #: Targets that are fine, that must be refused, and that may be.
 TARGETS = {
     HarmonicGPRegressor: (
         [*NUMBERS.split(), "numbers as text", "numbers as objects", "series", "nullable", "frame", "one column"],
-        ["gap", "infinite", "huge", "mixed", "labels", "complex", "too short"],  # BUG: add "None", see below
-        ["dates"],  # BUG: to be refused; now taken as microseconds since 1970, without a word
+        ["gap", "infinite", "huge", "None", "mixed", "labels", "complex", "too short", "dates"],
+        ["zero"],
     ),
     HarmonicGPClassifier: (
         ["labels", "labels as categories", "labels as strings", "integers", "booleans", "nullable"],
-        [
-            "None",
-            "mixed",
-            "normal",
-            "constant",
-            "complex",
-            "too short",
-            "gap in labels",
-        ],  # BUG: add "gap" and "infinite"
+        ["gap", "infinite", "None", "normal", "constant", "complex", "too short", "gap in labels"],  # BUG: add "mixed"
         ["dates"],
     ),
 }
@@ -212,8 +208,8 @@ def tables(draw, model, frame):
         kinds += ["normal"] * 40
     if draw(st.booleans()):
         kinds.append("duplicate")
-    good, bad, other = TARGETS[model]
-    target = draw(st.sampled_from(draw(st.sampled_from([good, good, bad, other]))))
+    good_targets, bad_targets, other_targets = TARGETS[model]
+    target = draw(st.sampled_from(draw(st.sampled_from([good_targets, good_targets, bad_targets, other_targets]))))
     X, columns = {}, []
     for j, kind in enumerate(kinds):
         name = draw(st.sampled_from([f"{kind} {j}", f"{kind} {j}", *NAMES])) if j < 7 else f"{kind} {j}"
@@ -227,12 +223,12 @@ def tables(draw, model, frame):
     imputed = arguments.get("missing") == "impute" and frame
     harmless = ({"mixed"} if n == 1 else set()) | ({"identifiers"} if n < 80 else set())
     refused = [name for name, kind in columns if kind in BAD and kind not in harmless]
-    refused += [name for name, kind in columns if kind in GAPS and not imputed and X[name].isna().any()]
+    refused += [name for name, kind in columns if kind in GAPS and not imputed and _missing(X[name]).any()]
     refused += [name for name, kind in columns if kind == "duplicate" and columns[0][0] in refused]
     X = pd.DataFrame(X)
     X = X if frame else X.to_numpy()
     described = f"{n} rows, columns {dict(columns)}, target {target}, {arguments}, {'frame' if frame else X.dtype}"
-    return Table(X, _targets(target, rng, n), refused, target, target in bad, arguments, described)
+    return Table(X, _targets(target, rng, n), refused, target, target in bad_targets, arguments, described)
 
 
 COMMON = [
@@ -282,7 +278,11 @@ def far(X):
     """The same rows, moved far away in all columns of floating-point numbers."""
     if isinstance(X, pd.DataFrame):
         return X.assign(**{c: far(X[c].to_numpy()) for c in X.columns if X[c].dtype == np.float64})
-    return X.astype(np.float64) + 1e6 * np.abs(X).max(0).astype(np.float64) if X.dtype.kind == "f" else X
+    if X.dtype.kind != "f":
+        return X
+    X = X.astype(np.float64)
+    spread = X.max(0) - X.min(0)
+    return X + 1e6 * np.where(spread > 0, spread, 1.0)
 
 
 def outcome(model, table):
@@ -313,9 +313,16 @@ def check(model, table):
     if table.refused:
         assert any(name in message or repr(name) in message for name in table.refused), message
     else:
-        assert (
-            "positive targets" in message or "one class" in message or "none of the columns has a value" in message
-        ), message
+        assert any(words in message for words in UNAVOIDABLE), message
+
+
+#: Of good columns and a good target: what a transform or a classifier cannot do with them.
+UNAVOIDABLE = [
+    "positive targets",
+    "one class",
+    "none of the columns has a value",
+    "no Cholesky factor",  # BUG: to be taken out, see test_columns_whose_values_nearly_all_coincide
+]
 
 
 def check_predictions(gp, rows):
@@ -332,29 +339,30 @@ def check_predictions(gp, rows):
     assert np.isfinite(gp.predict_quantiles(rows)).all()
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=EXAMPLES, phases=PHASES)
 @given(table=tables(HarmonicGPRegressor, frame=True))
 def test_regression_on_frames(table):
     check(HarmonicGPRegressor, table)
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=EXAMPLES, phases=PHASES)
 @given(table=tables(HarmonicGPClassifier, frame=True))
 def test_classification_of_frames(table):
     check(HarmonicGPClassifier, table)
 
 
 @pytest.mark.parametrize("model", [HarmonicGPRegressor, HarmonicGPClassifier], ids=lambda c: c.__name__)
-@settings(max_examples=EXAMPLES // 2)
+@settings(max_examples=EXAMPLES // 2, phases=PHASES)
 @given(data=st.data())
 def test_arrays(model, data):
     """Of numbers, or of objects; what must be said of them is tested below."""
     table = data.draw(tables(model, frame=False))
+    assume(table.X.dtype.kind not in "mM")  # BUG: dates are taken as nanoseconds, and NaT as the year 1677: see below
     error = outcome(model, table)
     if table.refused or table.bad_target:
         assert error is not None
     elif table.X.dtype.kind in "biuf" and error is not None and table.target != "dates":
-        assert "positive targets" in str(error) or "one class" in str(error), str(error)
+        assert any(words in str(error) for words in UNAVOIDABLE), str(error)
 
 
 # --- one by one -------------------------------------------------------------------------------------------------------
@@ -402,8 +410,6 @@ def test_shapes_and_containers(model):
 @pytest.mark.parametrize("model", MODELS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("fault", ["text", "gap", "infinity", "date"])
 def test_arrays_name_the_column_at_fault(model, fault):
-    # BUG: base._encode, regressor._rows and classifier._rows leave the words to scikit-learn, which names no column, says
-    # "could not convert string to float: 'green'", and raises TypeError for dates.
     X, _, y = rows()
     X = X.astype(object if fault in ("text", "date") else float)
     X[3, 1] = {"text": "green", "gap": np.nan, "infinity": np.inf, "date": pd.Timestamp("2020-01-01")}[fault]
@@ -416,8 +422,6 @@ def test_arrays_name_the_column_at_fault(model, fault):
 @pytest.mark.parametrize("missing", ["None", "gap"])
 @pytest.mark.parametrize("model", MODELS, ids=lambda c: c.__name__)
 def test_missing_targets_are_refused_and_said_so(model, missing, frame):
-    # BUG: None in y makes the regressor a model of NaN; the classifier speaks of an unknown label type. With a frame and NaN in
-    # y the classifier lets a RuntimeWarning of NumPy through (check y before check_classification_targets).
     X, table, y = rows()
     y = y.astype(object if missing == "None" else float)
     y[4] = None if missing == "None" else np.nan
@@ -426,8 +430,24 @@ def test_missing_targets_are_refused_and_said_so(model, missing, frame):
     assert "NaN" in str(error) or "missing" in str(error)
 
 
+def test_labels_of_mixed_types_are_refused_and_said_so():
+    # BUG: TypeError, "'<' not supported between instances of 'float' and 'str'"
+    X, frame, y = rows()
+    mixed = np.where(y > 0, "yes", y.astype(object))
+    for table in (X, frame):
+        error = refusal(HarmonicGPClassifier, table, mixed)
+        assert isinstance(error, ValueError)
+        assert "y " in str(error)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda c: c.__name__)
+def test_arrays_of_dates_are_refused(model):
+    # BUG: taken as numbers of nanoseconds, with NaT as -9.2e18
+    days = pd.date_range("2020-01-01", periods=30).to_numpy()
+    assert "dates" in str(refusal(model, np.column_stack([days, days[::-1]]), rows()[2]))
+
+
 def test_targets_that_are_no_numbers_are_refused_and_said_so():
-    # BUG: text is refused by "could not convert string to float: np.str_('no')"; dates are taken as microseconds.
     X, _, y = rows()
     assert "HarmonicGPClassifier" in str(refusal(HarmonicGPRegressor, X, np.where(y > 0, "yes", "no")))
     assert "dates" in str(refusal(HarmonicGPRegressor, X, pd.date_range("2020-01-01", periods=len(X))))
@@ -437,12 +457,36 @@ def test_targets_that_are_no_numbers_are_refused_and_said_so():
 @pytest.mark.parametrize("kernel", ["matern32", "rbf"])
 @pytest.mark.parametrize("distance", [1e3, 1e10, 1e25, 1e40, 1e200, 1e308])
 def test_predictions_at_any_distance(dtype, kernel, distance):
-    # BUG: beyond 1e19 (float32) or 1e154 (float64) standard deviations squares overflow, and predictions are NaN; beyond 3e38
-    # float32 rows are refused as "NaN or infinite". Inputs.transform should clip what it standardises, at 1e15 say.
     X, _, y = rows()
     for model in MODELS:
         gp = model(max_steps=3, dtype=dtype, kernel=kernel, progress=False).fit(X, y)
         check_predictions(gp, np.array([[distance, 0.0], [0.3, -distance], [0.1, 0.1]]))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_columns_whose_values_nearly_all_coincide(seed):
+    # BUG: of values from 1e-100 to 1e100 a few are seen after scaling, the rest differ by 1e-9 and less; the median distance
+    # (inducing.median_distance, among the positive ones) then is 1e-9, and with such a lengthscale there is no Cholesky factor.
+    # Distances below 1e-6 of the largest, say, should count as none.
+    rng = np.random.default_rng(seed)
+    X = 10.0 ** rng.uniform(-100, 100, (80, 1))
+    gp = HarmonicGPRegressor(max_steps=10, progress=False).fit(X, rng.normal(size=80))
+    check_predictions(gp, X)
+
+
+@pytest.mark.parametrize("frame", [True, False], ids=["frame", "array"])
+@pytest.mark.parametrize("model", MODELS, ids=lambda c: c.__name__)
+def test_missing_values_of_nullable_types_in_targets(model, frame):
+    X, table, y = rows()
+    for dtype in ("Int64", "Float64", "boolean", "string", "category"):
+        if dtype in ("string", "category") and model is HarmonicGPRegressor:
+            continue
+        target = pd.Series(y > 0 if dtype == "boolean" else y).astype(dtype)
+        target[4] = pd.NA
+        error = refusal(model, table if frame else X, target)
+        assert isinstance(error, ValueError)
+        assert "y " in str(error)
+        assert "NaN" in str(error) or "missing" in str(error)
 
 
 def test_an_example_takes_seconds():

@@ -15,7 +15,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from harmonicgp import __version__, cli
+from harmonicgp import __version__
+from harmonicgp.cli import app, commands, models
+from harmonicgp.cli.failures import UsageError
+from harmonicgp.cli.options import parse_columns, parse_levels
+from harmonicgp.cli.tables import Problem
+from harmonicgp.cli.words import Speaker
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -46,7 +51,7 @@ def stations(n: int = 240) -> pd.DataFrame:
 def run(*arguments: object, code: int = 0):
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)  # what is meant for users is shown, not raised
-        result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert result.exit_code == code, result.output
     return result
 
@@ -114,7 +119,7 @@ def fake(monkeypatch):
 
     def install(then=None):
         monkeypatch.setattr(FakeRegressor, "then", staticmethod(then) if then else None)
-        monkeypatch.setattr(cli, "_estimators", lambda: SimpleNamespace(HarmonicGPRegressor=FakeRegressor))
+        monkeypatch.setattr(models, "estimators_module", lambda: SimpleNamespace(HarmonicGPRegressor=FakeRegressor))
         return FakeRegressor
 
     return install
@@ -167,7 +172,7 @@ def test_help_is_quick_because_nothing_heavy_is_imported():
     ],
 )
 def test_columns_are_parsed(text, kinds):
-    assert cli.parse_columns(text) == kinds
+    assert parse_columns(text) == kinds
 
 
 @pytest.mark.parametrize(
@@ -185,16 +190,16 @@ def test_columns_are_parsed(text, kinds):
     ],
 )
 def test_bad_columns_are_refused(text, message):
-    with pytest.raises(cli.UsageError, match=message):
-        cli.parse_columns([text])
+    with pytest.raises(UsageError, match=message):
+        parse_columns([text])
 
 
 def test_quantiles_have_exact_names():
-    assert cli.parse_levels("0.025, 0.07,.5,0.999") == {"q2.5": 0.025, "q7": 0.07, "q50": 0.5, "q99.9": 0.999}
-    assert cli.parse_levels(None) == {}
+    assert parse_levels("0.025, 0.07,.5,0.999") == {"q2.5": 0.025, "q7": 0.07, "q50": 0.5, "q99.9": 0.999}
+    assert parse_levels(None) == {}
     for text in ("", "0", "1", "2.5", "x", "nan", "0.1,,0.9"):
-        with pytest.raises(cli.UsageError, match="between 0 and 1"):
-            cli.parse_levels(text)
+        with pytest.raises(UsageError, match="between 0 and 1"):
+            parse_levels(text)
 
 
 # How it fails --------------------------------------------------------------------------------------------------------
@@ -349,7 +354,7 @@ def test_every_column_has_its_part(table, tmp_path, fake):
 def test_rows_set_aside_follow_from_the_seed(table, tmp_path, fake):
     def learned(*options):
         estimator = fake()
-        result = CliRunner().invoke(cli.app, ["fit", str(table), *REGRESSION, "-o", str(tmp_path / "m.hgp"), *options])
+        result = CliRunner().invoke(app, ["fit", str(table), *REGRESSION, "-o", str(tmp_path / "m.hgp"), *options])
         assert "to learn from" in result.output
         return estimator.given.y.tolist()
 
@@ -363,7 +368,7 @@ def test_rows_set_aside_follow_from_the_seed(table, tmp_path, fake):
 def test_a_class_of_one_row_is_learned(tmp_path):
     path = tmp_path / "t.csv"
     pd.DataFrame({"x": range(40), "kind": ["rare", *["a", "b"] * 19, "rarer"]}).to_csv(path, index=False)
-    problem = cli.Problem.read(path, cli.Speaker(quiet=True), ["kind"], [], {})
+    problem = Problem.read(path, Speaker(quiet=True), ["kind"], [], {})
     for seed in range(20):
         training, testing = problem.split(0.5, seed)
         assert {"rare", "rarer"} <= set(training.y)
@@ -403,7 +408,7 @@ def test_a_fit_is_repeatable_and_declared_columns_are_used(folder, tmp_path):
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_predictions_keep_the_rows_in_order(folder, tmp_path, suffix, monkeypatch):
-    monkeypatch.setattr(cli, "BATCH_ROWS", 100)
+    monkeypatch.setattr(commands, "BATCH_ROWS", 100)
     out = tmp_path / f"out.{suffix}"
     result = run(
         "predict", folder / "model.hgp", folder / f"stations.{suffix}", "-o", out, "--quantiles", "0.025,0.975"

@@ -126,6 +126,6 @@ def median_distance(X: Tensor, seed: int = 0, ard: bool = False) -> Tensor:
     if len(rows) > 1000:
         rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:1000]]
     distances = torch.pdist(rows.double()) if len(rows) > 1 else torch.ones(1, dtype=torch.float64)
-    positive = distances[distances > 0]
+    positive = distances[distances > 1e-6 * distances.max()]  # rows that nearly coincide say nothing of scale
     median = float(positive.median()) if len(positive) else 1.0
     return torch.full((X.shape[-1] if ard else 1,), median, dtype=X.dtype)

@@ -36,9 +36,9 @@ from harmonicgp.cli.options import (
     TARGET,
     TEST,
     TRANSFORM,
+    VERSION,
     WEIGHT,
     Size,
-    _print_version,
     argument,
     check_course,
     check_features,
@@ -94,9 +94,7 @@ def _examples(*lines: str) -> str:
 )
 def root(
     ctx: typer.Context,
-    version: Annotated[
-        bool, option("--version", help="Print the version.", callback=_print_version, is_eager=True)
-    ] = False,
+    version: VERSION = False,
     debug: DEBUG = False,
 ) -> None:
     """Gaussian processes for big tables: predictions with error bars."""

@@ -65,6 +65,7 @@ KERNEL = Annotated[str | None, option("--kernel", metavar="NAME", help="rbf, mat
 INDUCING = Annotated[int | None, option("--n-inducing", metavar="M", min=1, help="Inducing points of a block.")]
 SEED = Annotated[int, option("--seed", metavar="N", min=0, help="All that is random follows from it.")]
 QUIET = Annotated[bool, option("--quiet", "-q", help="Say nothing but warnings and errors.")]
+VERSION = Annotated[bool, option("--version", help="Print the version.", callback=_print_version, is_eager=True)]
 DEBUG = Annotated[bool, option("--debug", help="Show the traceback of an error.", callback=_set_debug)]
 COLUMNS = Annotated[
     list[str] | None,

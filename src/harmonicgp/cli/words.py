@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+SAID: set[str] = set()  #: warnings of this run: the same words once
+
 
 @dataclass(frozen=True)
 class Speaker:
@@ -38,9 +40,6 @@ class Speaker:
 def complain(message: str, label: str = "error: ") -> None:
     """One line on stderr."""
     print(f"{label}{' '.join(message.split())}", file=sys.stderr, flush=True)
-
-
-SAID: set[str] = set()  # warnings of this run: the same words once
 
 
 def warn(message: str) -> None:

@@ -180,7 +180,7 @@ class TableEncoder:
 
     @classmethod
     def fit(cls, frame: Any, columns: Mapping[str | int, Kind] | None = None,
-            missing: Missing = "refuse") -> TableEncoder:  # fmt: skip
+            missing: Missing = "refuse", weights: Array | None = None) -> TableEncoder:  # fmt: skip
         """Learn levels, origins of dates and medians from a table.
 
         Args:
@@ -188,18 +188,24 @@ class TableEncoder:
             columns: kinds by name or number: "longitude", "latitude" or ("periodic", period). Such a column stays one.
             missing: "refuse" or "impute": the median (the lower one of two) for numbers and dates, with a column
                 "NAME missing" that marks the rows, and a level "missing" for text.
+            weights: how many rows each row stands for; those of weight zero are not there.
         """
         if missing not in ("refuse", "impute"):
             raise ValueError(f"missing must be 'refuse' or 'impute'; got {missing!r}.")
         table = _opened(frame)
+        mass = np.ones(len(table)) if weights is None else np.asarray(weights, dtype=np.float64)
+        if not (mass > 0).all():
+            table, mass = table.filter((mass > 0).tolist()), mass[mass > 0]
         names = table.columns
         kinds = check_kinds(columns, names, len(names))
         fitted: list[_Column] = []
         notes: list[str] = []
         gaps: dict[str, int] = {}
         for number, name in enumerate(names):
-            role, counts = _role_in_fit(table[name], name, notes)
-            column, gaps[name] = _fit_column(table[name], role, counts, kinds.get(number), missing == "impute", notes)
+            role, counts = _role_in_fit(table[name], name, mass, notes)
+            column, gaps[name] = _fit_column(
+                table[name], role, counts, kinds.get(number), missing == "impute", mass, notes
+            )
             if column is not None:
                 fitted.append(column)
             elif missing == "refuse" or number in kinds:
@@ -303,7 +309,7 @@ def _allowed_role(column: _Column, chunk: Series) -> str:
     return role
 
 
-def _role_in_fit(series: Series, name: str, notes: list[str]) -> tuple[str, Counter[str]]:
+def _role_in_fit(series: Series, name: str, mass: Array, notes: list[str]) -> tuple[str, Counter[str]]:
     """The role of a whole column, and how often each text occurs if it is one of levels."""
     roles = {role: chunk for chunk in _chunks(series) if (role := role_of(chunk, name)) != "empty"}
     if len(roles) > 1:
@@ -312,8 +318,12 @@ def _role_in_fit(series: Series, name: str, notes: list[str]) -> tuple[str, Coun
     if role not in ("text", "category"):
         return role, Counter()
     counts: Counter[str] = Counter()
+    start = 0
     for chunk in _chunks(series):
-        counts.update(text for text in texts_of(chunk, role) if text is not None)
+        for text, weight in zip(texts_of(chunk, role), mass[start:].tolist(), strict=False):
+            if text is not None:
+                counts[text] += weight  # type: ignore[assignment]
+        start += len(chunk)
     for read in ("number", "date", "time") if role == "text" and counts else ():
         if all(parse(text, read) is not None for text in counts):
             notes.append(f"{name!r} holds {read}s written as text, and is read as {read}s.")
@@ -321,7 +331,7 @@ def _role_in_fit(series: Series, name: str, notes: list[str]) -> tuple[str, Coun
     return ("level" if counts else "empty"), counts
 
 
-def _fit_column(series: Series, role: str, counts: Counter[str], kind: Kind | None, impute: bool,
+def _fit_column(series: Series, role: str, counts: Counter[str], kind: Kind | None, impute: bool, mass: Array,
                 notes: list[str]) -> tuple[_Column | None, int]:  # fmt: skip
     """How a column is encoded, None if it has no values, and how many of its values are missing."""
     name = series.name
@@ -330,16 +340,15 @@ def _fit_column(series: Series, role: str, counts: Counter[str], kind: Kind | No
     if kind is not None and (role == "level" or (role != "number" and isinstance(kind, str))):
         raise ValueError(f"column {name!r} is declared as {kind!r} and holds {plural(role)}, not numbers.")
     if role == "level":
-        return _fit_levels(name, counts, len(series), impute, notes)
+        return _fit_levels(name, counts, float(mass.sum()), impute, notes)
     if role == "date":
-        return _fit_dates(series, kind, impute, notes)
+        return _fit_dates(series, kind, impute, mass, notes)
     x = np.concatenate([floats_of(chunk, role_of(chunk, name), role, name) for chunk in _chunks(series)])
     seen = x[~np.isnan(x)]
     n_missing = len(x) - len(seen)
     if not len(seen):
         return None, n_missing
-    middle = (len(seen) - 1) // 2
-    fill = float(np.partition(seen, middle)[middle]) if impute else None
+    fill = float(seen[_middle(seen, mass[~np.isnan(x)])]) if impute else None
     if role != "number":
         notes.append(f"{name!r} holds {role}s: used in {'days' if role == 'duration' else 'hours'}.")
     if impute and n_missing:
@@ -349,7 +358,15 @@ def _fit_column(series: Series, role: str, counts: Counter[str], kind: Kind | No
     return _Numbers(name, role, kind, fill, impute and n_missing > 0), n_missing
 
 
-def _fit_dates(series: Series, kind: Kind | None, impute: bool, notes: list[str]) -> tuple[_Dates | None, int]:
+def _middle(values: Array, mass: Array) -> int:
+    """The place of the median, the lower one of two."""
+    order = np.argsort(values, kind="stable")
+    return int(order[np.searchsorted(np.cumsum(mass[order]), 0.5 * mass.sum())])
+
+
+def _fit_dates(
+    series: Series, kind: Kind | None, impute: bool, mass: Array, notes: list[str]
+) -> tuple[_Dates | None, int]:
     name = series.name
     zone = next((zone for chunk in _chunks(series) if (zone := zone_of(chunk, name)) is not None), None)
     chunks = [instants_of(chunk, role_of(chunk, name), zone, name) for chunk in _chunks(series)]
@@ -360,7 +377,7 @@ def _fit_dates(series: Series, kind: Kind | None, impute: bool, notes: list[str]
         return None, n_missing
     origin = int(utc.min()) // DAY * DAY
     parts = () if kind is not None else tuple(telling_parts(utc, wall))
-    middle = np.argsort(utc, kind="stable")[(len(utc) - 1) // 2]
+    middle = _middle(utc, mass[~gone])
     fill = (int(utc[middle]), int(wall[middle])) if impute else None
     used = ", ".join((f"days since {np.datetime64(origin // DAY, 'D')}", *parts))
     notes.append(f"{name!r} holds dates: used as {used}.")
@@ -369,9 +386,9 @@ def _fit_dates(series: Series, kind: Kind | None, impute: bool, notes: list[str]
     return _Dates(name, "date", kind, fill, impute and n_missing > 0, origin, zone, parts), n_missing
 
 
-def _fit_levels(name: str, counts: Counter[str], n: int, impute: bool, notes: list[str]) -> tuple[_Levels, int]:
+def _fit_levels(name: str, counts: Counter[str], n: float, impute: bool, notes: list[str]) -> tuple[_Levels, int]:
     total = counts.total()
-    n_missing = n - total
+    n_missing = round(n - total)
     if len(counts) > 50 and len(counts) > 0.5 * total:
         odd = [text for text in counts if parse(text, "number") is None]
         hint = f" Most are numbers, but {odd[0]!r:.60} is not." if len(odd) < 0.5 * len(counts) else ""

@@ -2,11 +2,84 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from harmonicgp.estimators.inputs import Array
+
+
+class NotNumbersError(ValueError, TypeError):
+    """Values that are no numbers: a TypeError to scikit-learn, a ValueError to everybody else."""
+
+
+def validated(estimator: Any, X: Any, *y: Any, **checks: Any) -> Any:
+    """scikit-learn's `validate_data` for arrays; where a column is at fault the error names it and says what to do."""
+    if getattr(getattr(X, "dtype", None), "kind", "") in ("M", "m"):
+        raise ValueError("X holds dates: arrays must be numbers; give a table (pandas, polars, Arrow) for dates.")
+    try:
+        return validate_data(estimator, X, *y, dtype=np.float64, **checks)
+    except (ValueError, TypeError) as error:
+        fault = _fault(X)
+        if fault is None:
+            raise
+        kind = NotNumbersError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{fault} ({' '.join(str(error).split()).split('. ')[0]})") from None
+
+
+def _fault(X: Any) -> str | None:
+    """The first value of an array that is no finite number, in words."""
+    rows: Array = np.asarray(None if hasattr(X, "tocsr") else plain_array(X))
+    if rows.ndim != 2 or rows.dtype.kind == "c":
+        return None
+    if rows.dtype.kind == "f":
+        bad = np.argwhere(~np.isfinite(rows))
+        return _gap(rows, *bad[0]) if len(bad) else None
+    for j in range(rows.shape[1]):
+        for i, value in enumerate(rows[:, j].tolist()):
+            try:
+                if not np.isfinite(float(value)):
+                    return _gap(rows, i, j)
+            except (TypeError, ValueError):
+                what = "a missing value" if value is None else f"{str(value)[:40]!r}"
+                return (
+                    f"column {j} holds {what} in row {i}, which is no number: arrays must be numbers; give a table (pandas, "
+                    "polars, Arrow) for text, dates and missing values"
+                )
+    return None
+
+
+def _gap(rows: Array, i: int, j: int) -> str:
+    what = "a missing value (NaN)" if rows[i, j] != rows[i, j] else "an infinite value"
+    remedy = "drop or replace those rows, or give missing inputs as a table with missing='impute'"
+    return f"column {j} has {what}, first in row {i}: {remedy}"
+
+
+def numbers(y: Any) -> Any:
+    """Targets of a regression, as an array; what are no numbers is refused with a way out."""
+    values = np.asarray(plain_array(y))
+    if values.dtype.kind in "Mm":
+        raise ValueError("y holds dates: give numbers, such as days since a start.")
+    if values.dtype.kind not in "OUST":
+        return values
+    flat = values.reshape(len(values), -1) if values.ndim else values.reshape(1, 1)
+    for i, row in enumerate(flat.tolist()):
+        for value in row:
+            if value is None or value != value:
+                raise ValueError(f"y has missing values, first in row {i}: drop those rows.")
+            if isinstance(value, date | timedelta):
+                raise ValueError("y holds dates: give numbers, such as days since a start.")
+            if isinstance(value, complex):
+                return values  # scikit-learn has words for it
+            try:
+                float(value)
+            except (TypeError, ValueError):
+                raise ValueError(
+                    f"y holds {str(value)[:40]!r} in row {i}, which is no number: for classes use HarmonicGPClassifier."
+                ) from None
+    return values.astype(np.float64)
 
 
 def plain_array(y: Any) -> Any:
@@ -17,6 +90,17 @@ def plain_array(y: Any) -> Any:
         return y.to_numpy() if hasattr(y, "chunks") else y.to_numpy(zero_copy_only=False)
     to_numpy = getattr(y, "to_numpy", None)
     return to_numpy() if to_numpy is not None and not isinstance(y, np.ndarray) else y
+
+
+def weights_of(sample_weight: Any, X: Any) -> Array | None:
+    """Weights, one a row of X, none negative and some positive; None for all one."""
+    if sample_weight is None:
+        return None
+    rows = np.empty((n_rows(X), 1))
+    weight: Array = _check_sample_weight(plain_array(sample_weight), rows, dtype=np.float64, ensure_non_negative=True)
+    if not (weight > 0).any():
+        raise ValueError("all rows have weight zero: give some a positive sample_weight.")
+    return weight
 
 
 def n_rows(X: Any) -> int:

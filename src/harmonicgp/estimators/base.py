@@ -21,6 +21,7 @@ from tqdm import tqdm
 from harmonicgp._validation import whole_number
 from harmonicgp.actions import Action, PrincipalNegation
 from harmonicgp.data.tables import Kind, TableEncoder, check_kinds, is_frame
+from harmonicgp.estimators.arrays import validated
 from harmonicgp.estimators.candidates import (
     KERNELS,
     ONE_BLOCK,
@@ -139,12 +140,12 @@ class HarmonicGPBase(BaseEstimator):
 
     # --- tables to numbers --------------------------------------------------------------------------------------------
 
-    def _encode(self, X: Any, reset: bool = False) -> Array:
+    def _encode(self, X: Any, reset: bool = False, weights: Array | None = None) -> Array:
         """Rows as float64 numbers [n, d]; with `reset` the encoding is learned."""
         if is_table(X):
             self._check_names(X, reset)
             if reset:
-                self._table: TableEncoder | None = TableEncoder.fit(X, self._declared(), self.missing)  # type: ignore[arg-type]
+                self._table: TableEncoder | None = TableEncoder.fit(X, self._declared(), self.missing, weights)  # type: ignore[arg-type]
                 return self._table.transform(X)
             if self._table is not None:
                 return self._table.transform(X)
@@ -155,7 +156,7 @@ class HarmonicGPBase(BaseEstimator):
                 "the model was fitted to a table whose columns hold text, dates or gaps: give a table with the columns "
                 f"{', '.join(self._table.names)}."
             )
-        rows: Array = validate_data(self, X, dtype=np.float64, reset=reset)
+        rows: Array = validated(self, X, reset=reset)
         return rows
 
     def _check_names(self, X: Any, reset: bool) -> None:

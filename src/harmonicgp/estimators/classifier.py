@@ -14,15 +14,13 @@ from scipy.special import ndtr
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
-    _check_sample_weight,
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
-    validate_data,
 )
 
 from harmonicgp.actions import Action
-from harmonicgp.estimators.arrays import n_rows, plain_array, target_names
+from harmonicgp.estimators.arrays import n_rows, plain_array, target_names, validated, weights_of
 from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed, is_table, merged
 from harmonicgp.estimators.inputs import Array
 from harmonicgp.estimators.saving import SavedModel
@@ -182,22 +180,29 @@ class HarmonicGPClassifier(SavedModel, ClassifierMixin, HarmonicGPBase):
         if reset:
             self.target_names_ = target_names(y) or ["y"]
         y = plain_array(y)
+        given = np.asarray(y)
+        if given.dtype.kind in "Of" and any(v is None or v != v for v in given.ravel().tolist()):
+            raise ValueError("y has missing values: drop those rows.")
+        kinds = {type(v).__name__ for v in given.ravel().tolist()} if given.dtype.kind == "O" else set()
+        if "str" in kinds and len(kinds) > 1:
+            raise ValueError(
+                f"y has labels of mixed types, {', '.join(sorted(kinds))}: make them all text, or all numbers."
+            )
+        if given.dtype.kind == "f" and np.isinf(given).any():
+            raise ValueError("y has infinite values: drop those rows.")
         if is_table(X):
-            rows = self._encode(X, reset)
+            weight = weights_of(sample_weight, X)
+            rows = self._encode(X, reset, weight)
             check_consistent_length(rows, y)
         else:
             if reset:
                 self._table = None
-            rows, y = validate_data(self, X, y, dtype=np.float64, reset=reset)
+            rows, y = validated(self, X, y, reset=reset)
+            weight = weights_of(sample_weight, rows)
             if not reset:
                 rows = self._encode(X)
         labels = column_or_1d(y, warn=True)
-        if labels.dtype.kind in "Of" and any(v is None or v != v for v in labels.tolist()):
-            raise ValueError("y has missing values: drop those rows.")
         check_classification_targets(labels)
-        weight = None
-        if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
         return rows, labels, weight
 
     def _validate(self, result: Fit, numbers: Array) -> None:

@@ -18,6 +18,7 @@ SKEWED = 1.5
 #: Knots of a warp, at most.
 KNOTS = 200
 _LARGEST = 1e150
+_FARTHEST = 1e15  # standard deviations
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,9 @@ class Inputs:
         rows = np.empty((len(X), self.d))
         for i, j in enumerate(self.order):
             x = self.warps[j](X[:, j]) if j in self.warps else X[:, j]
-            rows[:, i] = (x - self.centre[i]) / self.scale[i]
+            with np.errstate(over="ignore"):
+                rows[:, i] = (x - self.centre[i]) / self.scale[i]
+        rows.clip(-_FARTHEST, _FARTHEST, out=rows)  # squares of what is farther would overflow
         if self.axes is not None:
             rows[:, self.plain] = rows[:, self.plain] @ self.axes
         return rows

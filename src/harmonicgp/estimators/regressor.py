@@ -13,16 +13,14 @@ import numpy as np
 import torch
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import (
-    _check_sample_weight,
     _check_y,
     check_consistent_length,
     check_is_fitted,
-    validate_data,
 )
 
 from harmonicgp._validation import whole_number
 from harmonicgp.actions import Action
-from harmonicgp.estimators.arrays import known_errors, n_rows, plain_array, target_names
+from harmonicgp.estimators.arrays import known_errors, n_rows, numbers, plain_array, target_names, validated, weights_of
 from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed, is_table, merged
 from harmonicgp.estimators.candidates import make_gaussian, make_student_t
 from harmonicgp.estimators.inputs import Array
@@ -311,13 +309,15 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
         names = target_names(y)
         checks = {"multi_output": True, "y_numeric": True}
         if is_table(X):
-            rows = self._encode(X, reset)
-            targets = _check_y(plain_array(y), estimator=self, **checks)
+            weight = weights_of(sample_weight, X)
+            rows = self._encode(X, reset, weight)
+            targets = _check_y(numbers(y), estimator=self, **checks)
             check_consistent_length(rows, targets)
         else:
             if reset:
                 self._table = None
-            rows, targets = validate_data(self, X, plain_array(y), dtype=np.float64, reset=reset, **checks)
+            rows, targets = validated(self, X, numbers(y), reset=reset, **checks)
+            weight = weights_of(sample_weight, rows)
             if not reset:
                 rows = self._encode(X)
         targets = np.asarray(targets, dtype=np.float64)
@@ -330,9 +330,6 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
             raise ValueError(f"y must have {len(self.target_names_)} targets, as in fit; got shape {targets.shape}.")
         if noise_std is not None and len(self.target_names_) > 1:
             raise ValueError("noise_std is for one target; fit the targets one by one.")
-        weight = None
-        if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
         return (
             rows,
             targets.reshape(len(targets), -1),
@@ -342,7 +339,7 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
 
     def _targets(self, y: Any) -> Array:
         check_is_fitted(self, "_predictor")
-        targets = np.asarray(plain_array(y), dtype=np.float64)
+        targets = np.asarray(numbers(y), dtype=np.float64)
         targets = targets.reshape(len(targets), -1)
         if targets.shape[1] != len(self.target_names_):
             raise ValueError(f"y must have {len(self.target_names_)} targets, as in fit; got shape {targets.shape}.")
