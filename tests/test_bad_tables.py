@@ -310,10 +310,8 @@ def check(model, table):
     assert isinstance(error, ValueError), repr(error)
     if table.bad_target or table.target == "dates":
         return  # either may be named: what targets say is tested below
-    if table.refused:
-        assert any(name in message or repr(name) in message for name in table.refused), message
-    else:
-        assert any(words in message for words in UNAVOIDABLE), message
+    named = any(name in message or repr(name) in message for name in table.refused)
+    assert named or any(words in message for words in UNAVOIDABLE), message
 
 
 #: Of good columns and a good target: what a transform or a classifier cannot do with them.
@@ -472,6 +470,16 @@ def test_columns_whose_values_nearly_all_coincide(seed):
     X = 10.0 ** rng.uniform(-100, 100, (80, 1))
     gp = HarmonicGPRegressor(max_steps=10, progress=False).fit(X, rng.normal(size=80))
     check_predictions(gp, X)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 11])
+def test_quantiles_of_a_target_with_an_outlier(seed):
+    # BUG: for some seeds the standard deviation is the root of a difference that rounding makes negative: NaN, in
+    # Predictive._warped. At least zero it should be.
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(25, 40)), rng.normal(size=25)
+    y[0] = 1e30
+    check_predictions(HarmonicGPRegressor(max_steps=10, target_transform="quantile", progress=False).fit(X, y), X)
 
 
 @pytest.mark.parametrize("frame", [True, False], ids=["frame", "array"])

@@ -242,6 +242,17 @@ def test_an_estimator_refuses_other_data(tmp_path):
             regressor(tmp_path, **changes)
 
 
+def test_a_killed_fit_with_a_time_budget_goes_on(tmp_path):
+    # BUG: more often than not the checkpoint "belongs to another fit": base measures the speed of the machine anew and takes
+    # another number of inducing points (or, where a search is cut short, another symmetry). The choice belongs into the folder.
+    arguments = {"n_inducing": "auto", "time_budget": 5.0, "max_steps": 100}
+    with pytest.raises(DeathError):
+        regressor(tmp_path, [fall], **arguments)
+    steps = []
+    regressor(tmp_path, [lambda record: steps.append(record["step"])], **arguments)
+    assert steps[0] == 21
+
+
 def shorten(path):
     path.write_bytes(path.read_bytes()[:-100])
 

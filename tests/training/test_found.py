@@ -74,13 +74,11 @@ def test_counts_of_any_size_converge(level, dtype):
     counts = torch.poisson(rate, generator=torch.Generator().manual_seed(0))
     features = HarmonicFeatures(make_kernel().to(dtype), Negation(), X[:20].to(dtype))
     result = fit(
-        features, PoissonLikelihood(), X.to(dtype), counts.to(dtype), schedule=Schedule(max_steps=150, batch_size=128)
+        features, PoissonLikelihood(), X.to(dtype), counts.to(dtype), schedule=Schedule(max_steps=300, batch_size=128)
     )
     mean, _ = result.predictor().marginals(X.to(dtype))
     correlation = float(torch.corrcoef(torch.stack((mean[0].double(), f)))[0, 1])
-    assert (
-        correlation > 0.75
-    )  # at level 300, from a prior mean of zero, 150 guarded steps reach 0.79; a mean= does better
+    assert correlation > 0.75  # at level 300, from a prior mean of zero, steps are short; a mean= does better
     assert np.isfinite(result.bound)
 
 

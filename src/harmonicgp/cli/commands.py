@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import io
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -76,7 +77,13 @@ def main() -> None:
     """The entry point of the script `harmonicgp`."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a column's name must not end a fit
-    typer.main.get_command(app)(prog_name="harmonicgp")
+    try:
+        typer.main.get_command(app)(prog_name="harmonicgp")
+    except SystemExit as done:
+        if done.code == 130:  # an interrupted import can leave Python with a signal of its own to end by: this is the code
+            sys.stderr.flush()
+            os._exit(130)
+        raise
 
 
 def _examples(*lines: str) -> str:

@@ -322,7 +322,7 @@ def _role_in_fit(series: Series, name: str, mass: Array, notes: list[str]) -> tu
     for chunk in _chunks(series):
         for text, weight in zip(texts_of(chunk, role), mass[start:].tolist(), strict=False):
             if text is not None:
-                counts[text] += weight  # type: ignore[assignment]
+                counts[text] += weight
         start += len(chunk)
     for read in ("number", "date", "time") if role == "text" and counts else ():
         if all(parse(text, read) is not None for text in counts):

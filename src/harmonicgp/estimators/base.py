@@ -35,7 +35,7 @@ from harmonicgp.estimators.candidates import (
     step_cost,
 )
 from harmonicgp.estimators.inputs import Array, Columns, Inputs, check_size
-from harmonicgp.estimators.rows import Rows, merge
+from harmonicgp.estimators.rows import Rows
 from harmonicgp.estimators.search import Data, SymmetryChoice, Trials, search
 from harmonicgp.features import Features, SparseFeatures
 from harmonicgp.groups import Resolution, check_resolution
@@ -455,11 +455,3 @@ def is_table(X: Any) -> bool:
 def fresh_seed(random_state: Any) -> int:
     """A seed from scikit-learn's kinds of random state."""
     return int(check_random_state(random_state).randint(2**31 - 10**6))
-
-
-def merged(X: Array, y: Array, noise: Array | None, weight: Array | None) -> Rows:
-    """Distinct rows; a clear error when none is left."""
-    rows = merge(X, y, noise, weight)
-    if len(rows.X) == 0:
-        raise ValueError("all rows have weight zero: give some a positive sample_weight.")
-    return rows

@@ -21,8 +21,9 @@ from sklearn.utils.validation import (
 
 from harmonicgp.actions import Action
 from harmonicgp.estimators.arrays import n_rows, plain_array, target_names, validated, weights_of
-from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed, is_table, merged
+from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed, is_table
 from harmonicgp.estimators.inputs import Array
+from harmonicgp.estimators.rows import merge
 from harmonicgp.estimators.saving import SavedModel
 from harmonicgp.groups import Resolution
 from harmonicgp.likelihoods import RobustMaxLikelihood
@@ -106,7 +107,7 @@ class HarmonicGPClassifier(SavedModel, ClassifierMixin, HarmonicGPBase):
             )
         self._describe(rows)
         numbers = np.searchsorted(self.classes_, labels)  # a class of weight zero may be unknown: dropped below
-        distinct = merged(rows, numbers[:, None].astype(np.float64), None, weight)
+        distinct = merge(rows, numbers[:, None].astype(np.float64), None, weight)
         self._one = len(self.classes_) == 2
         result = self._fit_rows(distinct, distinct.y.T, None, self._likelihood)
         self._validate(result, distinct.y[:, 0].astype(int))
@@ -129,7 +130,7 @@ class HarmonicGPClassifier(SavedModel, ClassifierMixin, HarmonicGPBase):
         if len(unknown):
             raise ValueError(f"y has classes that fit has not seen: {unknown.tolist()}.")
         numbers = np.searchsorted(self.classes_, labels)
-        distinct = merged(rows, numbers[:, None].astype(np.float64), None, weight)
+        distinct = merge(rows, numbers[:, None].astype(np.float64), None, weight)
         self._absorb(distinct.X, distinct.y.T, None, distinct.counts)
         return self
 

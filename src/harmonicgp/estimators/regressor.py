@@ -21,11 +21,11 @@ from sklearn.utils.validation import (
 from harmonicgp._validation import whole_number
 from harmonicgp.actions import Action
 from harmonicgp.estimators.arrays import known_errors, n_rows, numbers, plain_array, target_names, validated, weights_of
-from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed, is_table, merged
+from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed, is_table
 from harmonicgp.estimators.candidates import make_gaussian, make_student_t
 from harmonicgp.estimators.inputs import Array
 from harmonicgp.estimators.predictive import Conformal, Noise, Predictive, uneven
-from harmonicgp.estimators.rows import Rows
+from harmonicgp.estimators.rows import Rows, merge
 from harmonicgp.estimators.saving import SavedModel
 from harmonicgp.estimators.search import SymmetryChoice
 from harmonicgp.estimators.targets import Target, Transform
@@ -163,7 +163,7 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
         self._seed = fresh_seed(self.random_state)
         rows, targets, weight, noise = self._rows(X, y, sample_weight, noise_std, reset=True)
         self._describe(rows)
-        distinct = merged(rows, targets, noise, weight)
+        distinct = merge(rows, targets, noise, weight)
         self._target = Target.fit(distinct.y, distinct.counts, self.target_transform, self.target_names_)
         known = None if distinct.noise is None else (distinct.noise / self._target.scale[0]) ** 2
         return distinct, self._target.forward(distinct.y), known
@@ -178,7 +178,7 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
             return self.fit(X, y, sample_weight, noise_std)
         self._check_options(noise_std)
         rows, targets, weight, noise = self._rows(X, y, sample_weight, noise_std, reset=False)
-        distinct = merged(rows, targets, noise, weight)
+        distinct = merge(rows, targets, noise, weight)
         known = None if distinct.noise is None else (distinct.noise / self._target.scale[0]) ** 2
         target = self._target.forward(distinct.y)
         if not np.isfinite(target).all():
