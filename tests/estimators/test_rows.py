@@ -143,8 +143,6 @@ def test_partial_fit_weights_are_repeats():
 
 
 def test_weights_are_repeats_where_values_are_missing():
-    # BUG: base._encode learns medians, levels and origins (TableEncoder.fit) from all rows, without their weights: a row of
-    # weight zero, or of weight three, moves the median that stands in for missing values.
     pd = pytest.importorskip("pandas")
     X, y = table(50)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])

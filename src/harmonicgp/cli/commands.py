@@ -80,7 +80,9 @@ def main() -> None:
     try:
         typer.main.get_command(app)(prog_name="harmonicgp")
     except SystemExit as done:
-        if done.code == 130:  # an interrupted import can leave Python with a signal of its own to end by: this is the code
+        if (
+            done.code == 130
+        ):  # an interrupted import can leave Python with a signal of its own to end by: this is the code
             sys.stderr.flush()
             os._exit(130)
         raise

@@ -67,7 +67,7 @@ def numbers(y: Any) -> Any:
     flat = values.reshape(len(values), -1) if values.ndim else values.reshape(1, 1)
     for i, row in enumerate(flat.tolist()):
         for value in row:
-            if value is None or value != value:
+            if is_missing(value):
                 raise ValueError(f"y has missing values, first in row {i}: drop those rows.")
             if isinstance(value, date | timedelta):
                 raise ValueError("y holds dates: give numbers, such as days since a start.")
@@ -80,6 +80,11 @@ def numbers(y: Any) -> Any:
                     f"y holds {str(value)[:40]!r} in row {i}, which is no number: for classes use HarmonicGPClassifier."
                 ) from None
     return values.astype(np.float64)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, not a number, or pandas' NA, which refuses to be compared."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
 
 
 def plain_array(y: Any) -> Any:

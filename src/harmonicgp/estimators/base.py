@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +37,7 @@ from harmonicgp.estimators.candidates import (
 )
 from harmonicgp.estimators.inputs import Array, Columns, Inputs, check_size
 from harmonicgp.estimators.rows import Rows
+from harmonicgp.estimators.saving import read_choice, write_choice
 from harmonicgp.estimators.search import Data, SymmetryChoice, Trials, search
 from harmonicgp.features import Features, SparseFeatures
 from harmonicgp.groups import Resolution, check_resolution
@@ -231,7 +233,10 @@ class HarmonicGPBase(BaseEstimator):
         # Under Gaussian noise outputs share their precision; otherwise each has its own, and steps are tried and mended.
         self._outputs = 1 if observed.is_gaussian else 3 * observed.n_latent(len(target))
         self.timings_ = {"prepare": time.perf_counter() - self._start}
-        self.symmetry_ = self._choose(data, likelihood, search_small)
+        kept = self._choice_file()
+        recalled = None if kept is None else read_choice(kept, self._fingerprint(data))
+        self._recalled = None if recalled is None else recalled[1]  # inducing points of an earlier run of this fit
+        self.symmetry_ = self._choose(data, likelihood, search_small) if recalled is None else recalled[0]
         self.timings_["search"] = time.perf_counter() - self._start - self.timings_["prepare"]
         return data
 
@@ -247,7 +252,10 @@ class HarmonicGPBase(BaseEstimator):
         action = self.symmetry_.action or candidate.action(self._inputs)
         self.symmetry_.action = action
         X, y, known, counts = data.tensors(self._inputs, self._dtype)
-        m = self._how_many(N, action, candidate)
+        m = self._recalled or self._how_many(N, action, candidate)
+        kept = self._choice_file()
+        if kept is not None and self._recalled is None:
+            write_choice(kept, self._fingerprint(data), self.symmetry_, m)
         kernel = make_kernel(self.kernel, self._inputs, action, X, self._seed)
         observed = observe(likelihood(self._dtype))
         exact = small and action is None and m >= N and observed.is_gaussian and not keep_out
@@ -288,11 +296,27 @@ class HarmonicGPBase(BaseEstimator):
                 callbacks=callbacks,
             )
         self._keep(result)
+        if kept is not None:
+            kept.unlink(missing_ok=True)
         used = getattr(features, "Z", X).shape[-2]
         shape = (action, used, min(plan.batch_size, N))
         step = step_cost(*shape, "joint" if self.posterior == "joint" else candidate.posterior, self._outputs)
         self.modelled_cost_ = self.symmetry_.cost + self.n_steps_ * step + finish_cost(action, used, N)
         return result
+
+    def _choice_file(self) -> Path | None:
+        """Where what was chosen is kept until the fit is done."""
+        return None if self.checkpoint_dir is None else Path(self.checkpoint_dir) / "fit.choice"
+
+    def _fingerprint(self, data: Data) -> str:
+        """A digest of data and arguments: a choice serves the fit that made it, and no other."""
+        free = ("callbacks", "checkpoint_dir", "progress", "time_budget")
+        facts = {name: repr(value) for name, value in self.get_params(deep=False).items() if name not in free}
+        digest = hashlib.sha256(repr((sorted(facts.items()), self._seed)).encode())
+        for array in (data.X, data.target, data.noise, data.counts):
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
 
     def _plan(self, N: int, small: bool, keep_out: bool) -> Schedule:
         """The schedule for N rows."""

@@ -20,7 +20,7 @@ from sklearn.utils.validation import (
 )
 
 from harmonicgp.actions import Action
-from harmonicgp.estimators.arrays import n_rows, plain_array, target_names, validated, weights_of
+from harmonicgp.estimators.arrays import is_missing, n_rows, plain_array, target_names, validated, weights_of
 from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed, is_table
 from harmonicgp.estimators.inputs import Array
 from harmonicgp.estimators.rows import merge
@@ -182,7 +182,7 @@ class HarmonicGPClassifier(SavedModel, ClassifierMixin, HarmonicGPBase):
             self.target_names_ = target_names(y) or ["y"]
         y = plain_array(y)
         given = np.asarray(y)
-        if given.dtype.kind in "Of" and any(v is None or v != v for v in given.ravel().tolist()):
+        if given.dtype.kind in "Of" and any(map(is_missing, given.ravel().tolist())):
             raise ValueError("y has missing values: drop those rows.")
         kinds = {type(v).__name__ for v in given.ravel().tolist()} if given.dtype.kind == "O" else set()
         if "str" in kinds and len(kinds) > 1:

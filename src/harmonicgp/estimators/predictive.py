@@ -206,7 +206,7 @@ class Predictive:
                     moments = _warped_moments(warp, centre[rows], np.sqrt(variances[i, rows, k]) * self.target.scale[i])
                     first, second = first + weight * moments[0], second + weight * moments[1]
                 mean[i, rows] = warp.inverse(centre[rows]) + first
-                std[i, rows] = np.sqrt(second - first**2)
+                std[i, rows] = np.sqrt(np.maximum(second - first**2, 0.0))  # rounding may leave it below
         return mean, std
 
 

@@ -206,6 +206,30 @@ def _columns_from(columns: Any) -> Any:
     return None
 
 
+def write_choice(path: Path, fingerprint: str, choice: SymmetryChoice, n_inducing: int) -> None:
+    """What a fit has chosen, beside its checkpoints: one that goes on need not (in a time budget: could not) choose again."""
+    header = {
+        "fingerprint": fingerprint,
+        "symmetry": _symmetry_header(choice),
+        "action": action_spec(choice.action),
+        "n_inducing": n_inducing,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_container(path, "choice", FORMAT, header, {})
+
+
+def read_choice(path: Path, fingerprint: str) -> tuple[SymmetryChoice, int] | None:
+    """The choice of an earlier run of the same fit, or None."""
+    if not path.exists():
+        return None
+    header = read_container(path, "choice", FORMAT).header
+    if header["fingerprint"] != fingerprint:
+        return None
+    choice = _symmetry(header["symmetry"], {"class": "sparse"})
+    choice.action = build_action(header["action"])
+    return choice, int(header["n_inducing"])
+
+
 def _features_header(features: Features) -> dict[str, Any]:
     if isinstance(features, HarmonicFeatures):
         return {
