@@ -98,7 +98,7 @@ def test_is_a_safetensors_file_with_one_key(path):
 
 def test_same_contents_make_the_same_bytes(tmp_path):
     write_container(tmp_path / "a", "model", 1, HEADER, tensors())
-    write_container(tmp_path / "b", "model", 1, dict(reversed(HEADER.items())), dict(reversed(tensors().items())))
+    write_container(tmp_path / "b", "model", 1, dict(HEADER), dict(reversed(tensors().items())))
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
@@ -130,17 +130,7 @@ def test_headers_come_back_whatever_they_hold(tmp_path_factory, value):
     path = tmp_path_factory.mktemp("headers") / "a"
     write_container(path, "model", 1, {"value": value}, {})
     # repr tells -0.0 from 0.0, True from 1, 1 from 1.0, and takes NaN for NaN.
-    assert repr(read_container(path, "model", 1).header) == repr({"value": _sorted(value)})
-
-
-def _sorted(value):
-    """Dictionaries in the order of their escaped keys, as files hold them."""
-    if isinstance(value, list):
-        return [_sorted(item) for item in value]
-    if isinstance(value, dict):
-        keys = sorted(value, key=lambda key: "$" + key if key.startswith("$") else key)
-        return {key: _sorted(value[key]) for key in keys}
-    return value
+    assert repr(read_container(path, "model", 1).header) == repr({"value": value})  # in their order, too
 
 
 def test_numpy_and_tuples_become_plain(path):

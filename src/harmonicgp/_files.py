@@ -118,7 +118,7 @@ def write_container(
         )
     plain = {name: _plain_tensor(name, tensor) for name, tensor in tensors.items()}
     record = {"kind": kind, "version": version, "library": __version__, "header": _encode(dict(header), "header")}
-    text = _canonical({**record, "digest": _digest(record, plain)})
+    text = json.dumps({**record, "digest": _digest(record, plain)}, separators=(",", ":"), allow_nan=False)
     if len(json.dumps(text)) > _LARGEST_HEADER // 2:  # leaves room for the names and shapes of the tensors
         raise ValueError(
             f"the header takes {len(text)} bytes as JSON, which is too large: put arrays among the tensors."

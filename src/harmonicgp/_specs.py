@@ -20,7 +20,7 @@ from harmonicgp import actions
 from harmonicgp._spec_fields import LARGEST, READERS, Fields, SpecError
 from harmonicgp.actions import Action
 from harmonicgp.kernels import ArcCosineKernel, GlobeKernel
-from harmonicgp.likelihoods import PoissonLikelihood, RobustMaxLikelihood
+from harmonicgp.likelihoods import PoissonLikelihood, RobustMaxLikelihood, SoftmaxBoundLikelihood
 
 Spec: TypeAlias = dict[str, Any]
 
@@ -67,6 +67,7 @@ _LIKELIHOODS = {
     "StudentTLikelihood": _Kind(likelihoods.StudentTLikelihood),
     "BernoulliLikelihood": _Kind(likelihoods.BernoulliLikelihood),
     "RobustMaxLikelihood": _Kind(RobustMaxLikelihood, ("num_classes", "epsilon")),
+    "SoftmaxBoundLikelihood": _Kind(SoftmaxBoundLikelihood, ("num_classes",)),
     "PoissonLikelihood": _Kind(PoissonLikelihood),
 }
 #: How to make each constraint, and which bounds are its own.

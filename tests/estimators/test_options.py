@@ -6,7 +6,7 @@ import datetime as dt
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from harmonicgp.actions import Negation, Rotation
 from tests.estimators.common import assert_same, classifier, labels, outputs, regressor, table
@@ -534,14 +534,24 @@ def test_two_classes_go_through_the_normal_distribution_function():
     np.testing.assert_allclose(gp.predict_proba(X)[:, 1], stats.norm.cdf(f / np.sqrt(1 + std**2)), rtol=1e-10)
 
 
-def test_many_classes_are_the_largest_of_draws():
+def test_many_classes_are_the_softmax_of_draws():
     X, _ = table(60)
     gp = classifier(n_inducing=20).fit(X, labels(X, 3))
     f, std = gp.predict_f(X[:5], return_std=True)
     draws = f + std * np.random.default_rng(0).normal(size=(40_000, 5, 3))
-    share = np.stack([(draws.argmax(-1) == k).mean(0) for k in range(3)], -1)
-    expected = 0.999 * share + 0.0005 * (1 - share)
-    np.testing.assert_allclose(gp.predict_proba(X[:5]), expected, atol=0.02)
+    np.testing.assert_allclose(gp.predict_proba(X[:5]), special.softmax(draws, -1).mean(0), atol=0.01)
+
+
+def test_classes_that_overlap_are_said_to():
+    """Labels drawn at random by known probabilities: the log loss comes near that of these, and no class is certain."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 1))
+    P = special.softmax(np.column_stack((1.5 * X[:, 0], np.zeros(600), -X[:, 0])), -1)
+    y = np.array([rng.choice(3, p=p) for p in P])
+    Q = classifier(max_steps=60).fit(X[:400], y[:400]).predict_proba(X[400:])
+    rows = np.arange(200)
+    assert -np.log(Q[rows, y[400:]]).mean() < -np.log(P[400:][rows, y[400:]]).mean() + 0.05
+    assert np.abs(Q - P[400:]).mean() < 0.08
 
 
 def test_the_names_of_classes_do_not_matter():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 from torch.testing import assert_close
 
-from harmonicgp.likelihoods import PoissonLikelihood, RobustMaxLikelihood, observe
+from harmonicgp.likelihoods import PoissonLikelihood, RobustMaxLikelihood, SoftmaxBoundLikelihood, observe
 
 
 def test_gaussian_terms_are_in_order_and_right():
@@ -118,6 +118,22 @@ def test_softmax_through_gpytorchs_interface():
     logp = torch.log_softmax(f, 0)
     assert_close(e, torch.stack([logp[0, 0].mean(), logp[2, 1].mean()]), rtol=0, atol=0.05)
     assert g.shape == lam.shape == (3, 2)
+
+
+def test_the_bound_of_the_softmax_is_one_and_tight_where_nothing_varies():
+    likelihood = SoftmaxBoundLikelihood(3)
+    observation = observe(likelihood)
+    assert observation.n_latent(1) == 3
+    y, m, v = torch.tensor([[0.0, 2.0, 1.0]]), torch.randn(3, 3), torch.rand(3, 3)
+    f = m[..., None] + v.sqrt()[..., None] * torch.randn(3, 3, 200_000)
+    exact = torch.log_softmax(f, 0).mean(-1)[y[0].long(), torch.arange(3)]
+    bound = observation.expected(y, m, v)
+    assert bool((bound < exact + 0.01).all())
+    assert_close(observation.expected(y, m, 1e-9 * (1 + v)), torch.log_softmax(m, 0)[y[0].long(), torch.arange(3)])
+    g, lam = observation.sites(y, m, v)
+    assert g.shape == lam.shape == (3, 3)
+    assert bool((lam > 0).all())
+    assert_close(likelihood.class_probabilities(m.mT, v.mT), torch.softmax(f, 0).mean(-1).mT, rtol=0, atol=0.01)
 
 
 def test_bad_input():

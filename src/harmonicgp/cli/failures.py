@@ -70,7 +70,7 @@ def _explain(error: BaseException, debug: bool) -> int:
     if isinstance(error, OSError) and error.filename and error.strerror:
         complain(f"{os.fspath(error.filename)}: {error.strerror.lower()}.")
     elif isinstance(error, ValueError | OSError | MissingExtraError):
-        complain(str(error) or type(error).__name__)
+        complain(str(error).replace('fit with missing="impute"', "give --missing impute") or type(error).__name__)
     else:
         complain(f"{type(error).__name__}: {error} (unexpected: run it again with --debug to see where.)")
     return 1

@@ -328,7 +328,21 @@ def _role_in_fit(series: Series, name: str, mass: Array, notes: list[str]) -> tu
         if all(parse(text, read) is not None for text in counts):
             notes.append(f"{name!r} holds {read}s written as text, and is read as {read}s.")
             return read, Counter()
+    if role == "text":
+        _refuse_typos(name, counts)
     return ("level" if counts else "empty"), counts
+
+
+def _refuse_typos(name: str, counts: Counter[str]) -> None:
+    """Refuse a column of numbers or dates in which a few cells are something else."""
+    for read in ("number", "date", "time"):
+        odd = [text for text in counts if parse(text, read) is None]
+        if len(counts) - len(odd) >= 10 and len(odd) <= 0.1 * len(counts):
+            shown = ", ".join(repr(text[:40]) for text in odd[:3]) + (", ..." if len(odd) > 3 else "")
+            raise ValueError(
+                f"column {name!r} reads as {plural(read)}, but for {shown}: mend or empty those cells, or make it text that "
+                "cannot be read so."
+            )
 
 
 def _fit_column(series: Series, role: str, counts: Counter[str], kind: Kind | None, impute: bool, mass: Array,
@@ -390,11 +404,9 @@ def _fit_levels(name: str, counts: Counter[str], n: float, impute: bool, notes: 
     total = counts.total()
     n_missing = round(n - total)
     if len(counts) > 50 and len(counts) > 0.5 * total:
-        odd = [text for text in counts if parse(text, "number") is None]
-        hint = f" Most are numbers, but {odd[0]!r:.60} is not." if len(odd) < 0.5 * len(counts) else ""
         raise ValueError(
-            f"column {name!r} holds text that hardly repeats ({len(counts)} different in {total} rows): "
-            f"drop it if it is an identifier, or encode it yourself.{hint}"
+            f"column {name!r} holds text that hardly repeats ({len(counts)} different in {total:g} rows): "
+            f"drop it if it is an identifier, or encode it yourself."
         )
     fill = min(counts, key=lambda level: (-counts[level], level)) if impute else None
     if impute and n_missing:

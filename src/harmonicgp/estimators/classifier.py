@@ -26,7 +26,7 @@ from harmonicgp.estimators.inputs import Array
 from harmonicgp.estimators.rows import merge
 from harmonicgp.estimators.saving import SavedModel
 from harmonicgp.groups import Resolution
-from harmonicgp.likelihoods import RobustMaxLikelihood
+from harmonicgp.likelihoods import SoftmaxBoundLikelihood
 from harmonicgp.training import Callback, Fit
 
 #: With more classes than this, fit costs and memory grow too large.
@@ -36,8 +36,8 @@ MAX_CLASSES = 50
 class HarmonicGPClassifier(SavedModel, ClassifierMixin, HarmonicGPBase):
     """Gaussian process classification of two or many classes: `fit`, `predict`, `predict_proba`.
 
-    Two classes have one latent function through the normal distribution function; more have one each, of which the largest
-    names the class (robust-max). Arguments are those of `HarmonicGPRegressor`, without what belongs to a numeric target.
+    Two classes have one latent function through the normal distribution function; more have one each, and
+    their softmax. Arguments are those of `HarmonicGPRegressor`, without what belongs to a numeric target.
 
     Examples:
         >>> import numpy as np
@@ -164,7 +164,7 @@ class HarmonicGPClassifier(SavedModel, ClassifierMixin, HarmonicGPBase):
     def _likelihood(self, dtype: torch.dtype) -> gpytorch.likelihoods.Likelihood:
         if len(self.classes_) == 2:
             return gpytorch.likelihoods.BernoulliLikelihood()
-        return RobustMaxLikelihood(len(self.classes_))
+        return SoftmaxBoundLikelihood(len(self.classes_))
 
     def _probabilities(self, mean: Array, variance: Array) -> Array:
         if self._one:

@@ -3,5 +3,13 @@
 from harmonicgp.likelihoods.observation import GaussianObservation, Observation, observe
 from harmonicgp.likelihoods.poisson import PoissonLikelihood
 from harmonicgp.likelihoods.robustmax import RobustMaxLikelihood
+from harmonicgp.likelihoods.softmax import SoftmaxBoundLikelihood
 
-__all__ = ["GaussianObservation", "Observation", "PoissonLikelihood", "RobustMaxLikelihood", "observe"]
+__all__ = [
+    "GaussianObservation",
+    "Observation",
+    "PoissonLikelihood",
+    "RobustMaxLikelihood",
+    "SoftmaxBoundLikelihood",
+    "observe",
+]

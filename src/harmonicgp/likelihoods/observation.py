@@ -17,6 +17,7 @@ from torch import Tensor
 
 from harmonicgp.likelihoods.poisson import PoissonLikelihood
 from harmonicgp.likelihoods.robustmax import RobustMaxLikelihood
+from harmonicgp.likelihoods.softmax import SoftmaxBoundLikelihood
 
 Bound: TypeAlias = Literal["elbo", "tight", "predictive"]
 BOUNDS = ("elbo", "tight", "predictive")
@@ -63,7 +64,8 @@ class Observation(torch.nn.Module):
         likelihood = self.likelihood
         if isinstance(likelihood, gpytorch.likelihoods.SoftmaxLikelihood):
             return int(likelihood.num_features)
-        return likelihood.num_classes if isinstance(likelihood, RobustMaxLikelihood) else n_targets
+        several = isinstance(likelihood, RobustMaxLikelihood | SoftmaxBoundLikelihood)
+        return likelihood.num_classes if several else n_targets
 
     def expected(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """e_n, [n], summed over outputs: in closed form or by Gauss-Hermite quadrature; softmax by sampling."""
