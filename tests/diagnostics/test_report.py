@@ -235,6 +235,19 @@ def test_what_a_model_lacks_is_said_in_words(tmp_path, quick):
         assert words in page.sections[key]
 
 
+def test_a_model_without_components_says_why(tmp_path, quick):
+    """As a joint posterior does that is too large for its dense matrix."""
+
+    def refuse(X):
+        raise ValueError("components need the dense matrix")
+
+    X, y = table()
+    model = LinearModel().fit(X, y)
+    model.predict_components = refuse
+    write_report(tmp_path / "a.html", model, X, y)
+    assert "components need the dense matrix" in check(tmp_path / "a.html").words
+
+
 def test_steps_without_a_bound_and_one_block(tmp_path, quick):
     X, y = table(80)
     model = LinearModel().fit(X, y)

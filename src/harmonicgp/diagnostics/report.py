@@ -144,7 +144,7 @@ def _harmonics(case: Case) -> str:
         return paragraph("This model does not split its predictions into components.")
     try:
         parts = components(case.part)
-    except NotImplementedError as error:
+    except ValueError as error:  # a joint posterior without its dense matrix has none
         return paragraph(f"The predictions are not split into components: {error}")
     labels, mean = [str(label) for label in parts.labels], np.asarray(parts.mean, np.float64)
     if len(labels) < 2:
