@@ -26,7 +26,7 @@ frame["temperature"] = 10 - 8 * np.cos(year) + frame["site"].map(warmth) - 0.5 *
 train, test = frame[:1000], frame[1000:]
 inputs = ["when", "site", "wind"]
 gp = HarmonicGPRegressor(max_steps=40).fit(train[inputs], train["temperature"])
-print(*gp.warnings_, sep="\n")
+print(*gp.notes_, *gp.warnings_, sep="\n")
 print(gp.symmetry_)
 
 mean, std = gp.predict(test[inputs], return_std=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -101,7 +102,7 @@ class FakeRegressor:
 
     def __init__(self, random_state=0, progress=True, max_steps=None, n_inducing=None, checkpoint_dir=None):
         self.symmetry_ = "one block"
-        self.n_steps_, self.timings_, self.warnings_ = 1, {"train": 0.1}, []
+        self.n_steps_, self.timings_, self.notes_, self.warnings_ = 1, {"train": 0.1}, [], []
 
     def fit(self, X, y, sample_weight=None, noise_std=None):
         FakeRegressor.given = SimpleNamespace(X=X, y=y, sample_weight=sample_weight, noise_std=noise_std)
@@ -244,6 +245,33 @@ def test_a_bad_command_line_is_one_line_and_a_code(arguments, code, message, tab
     monkeypatch.chdir(table.parent)
     words = [table.name if word == "TABLE" else word for word in arguments]
     assert message in complaint(*words, code=code)
+
+
+@pytest.mark.parametrize(
+    ("option", "word", "says"),
+    [
+        ("--missing", "imput", "--missing takes 'refuse' or 'impute'; got 'imput' (did you mean 'impute'?)."),
+        ("--target-transform", "logs", "takes 'log' or 'quantile'; got 'logs' (did you mean 'log'?)."),
+        ("--likelihood", "student", "takes 'gaussian' or 'student_t'; got 'student' (did you mean 'student_t'?)."),
+        ("--calibration", "always", "--calibration takes 'conformal'; got 'always'."),
+        ("--kernel", "matern23", "takes 'rbf', 'matern12', 'matern32' or 'matern52'; got 'matern23' (did you mean"),
+    ],
+)
+def test_a_wrong_word_is_met_with_the_right_ones(table, tmp_path, option, word, says):
+    line = complaint("fit", table, "-t", "temperature", "-o", tmp_path / "m.hgp", option, word, code=2)
+    assert line.startswith(f"error: {option} takes ")
+    assert says in line
+
+
+def test_the_choices_are_those_of_the_library(tmp_path):
+    from harmonicgp.estimators.candidates import KERNELS
+
+    text = run("fit", "--help").stdout
+    assert set(re.search(r"--kernel <(.*?)>", text)[1].split("|")) == set(KERNELS)
+    line = complaint("demo", "--size", "smal", "-o", tmp_path / "demo", code=2)
+    assert line == "error: --size takes 'small' or 'medium'; got 'smal' (did you mean 'small'?)."
+    assert not (tmp_path / "demo").exists()
+    assert complaint("fitt", code=2).endswith("'fit'? See 'harmonicgp --help'.")
 
 
 def test_targets_that_cannot_be_are_refused(tmp_path):
@@ -429,6 +457,110 @@ def test_predictions_keep_the_rows_in_order(folder, tmp_path, suffix, monkeypatc
     np.testing.assert_allclose(table.temperature_std, np.ravel(std), rtol=1e-4)
 
 
+# Text, dates, gaps, and rows that are new to the model -----------------------------------------------------------------
+
+
+def journal(n: int = 120) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 12, n), unit="D")
+    table = pd.DataFrame(
+        {
+            "when": days.strftime("%Y-%m-%dT%H:%M"),
+            "site": rng.choice(["hill", "lake", "town"], n),
+            "wind": rng.uniform(0, 9, n),
+        }
+    )
+    table["room"] = [f"r{k % 30}" for k in range(n)]
+    table["depth"] = table.wind.where(table.index % 10 > 0)
+    table["warmth"] = table.wind + 0.1 * rng.normal(size=n)
+    return table
+
+
+@pytest.fixture(scope="module")
+def diary(tmp_path_factory):
+    """A model of a journal, and what the fit said."""
+    folder = tmp_path_factory.mktemp("diary")
+    journal().to_csv(folder / "journal.csv", index=False)
+    fit = ["fit", folder / "journal.csv", "-t", "warmth", "-o", folder / "model.hgp", "--missing", "impute", *QUICK]
+    return SimpleNamespace(folder=folder, model=folder / "model.hgp", fit=run(*fit))
+
+
+def test_notes_are_entries_and_warnings_are_warnings(diary):
+    said = " ".join(diary.fit.stdout.split())
+    for words in ("'when' holds dates: used as", "'depth' lacks"):
+        assert f"note {words}" in said
+        assert words not in diary.fit.stderr
+    assert diary.fit.stderr.startswith("warning: 'room' has 30 levels: ")
+    assert diary.fit.stderr.count("\n") == 1
+    again = run("info", diary.model)
+    assert again.stderr == diary.fit.stderr
+    assert "note      'when' holds dates" in again.stdout
+
+
+def test_new_levels_are_told_of_once_and_rows_beyond_the_data_counted(diary, tmp_path, monkeypatch):
+    monkeypatch.setattr(commands, "BATCH_ROWS", 25)
+    table = journal()
+    table.loc[[0, 30, 31, 90], "site"] = ["moor", "marsh", "moor", "moor"]
+    table.loc[[5, 6, 50], "wind"] = 20.0
+    table.loc[[6, 110], "when"] = "2025-06-01T00:00"
+    table.to_csv(tmp_path / "new.csv", index=False)
+    arguments = [
+        "predict",
+        diary.model,
+        tmp_path / "new.csv",
+        "-o",
+        tmp_path / "out.csv",
+        "--latent",
+        "--quantiles",
+        "0.5",
+    ]
+    result = run(*arguments)
+    assert result.stderr == (
+        "warning: column 'site' holds levels that the fit has not seen ('moor', 'marsh') in 4 rows: "
+        "they count as none of the known levels.\n"
+    )
+    assert " ".join(result.stdout.split()).endswith(
+        "note 4 of 120 rows lie beyond the data of the fit in when (trend), wind: "
+        "their error bars widen, their means lean on the model."
+    )
+    quiet = run(*arguments, "-q")
+    assert (quiet.stdout, quiet.stderr) == ("", result.stderr)
+    same = run("predict", diary.model, diary.folder / "journal.csv", "-o", tmp_path / "out.csv")
+    assert same.stderr == ""
+    assert "beyond" not in same.stdout
+
+
+def test_a_report_tells_of_what_is_new(diary, tmp_path):
+    pytest.importorskip("matplotlib")
+    table = journal()
+    table.loc[:2, "site"] = "moor"
+    table.loc[3, "wind"] = -5.0
+    table.to_csv(tmp_path / "new.csv", index=False)
+    result = run("report", diary.model, tmp_path / "new.csv", "-o", tmp_path / "r.html")
+    assert result.stderr.count("\n") == 1
+    assert "('moor') in 3 rows" in result.stderr
+    words = "1 of 120 rows lies beyond the data of the fit in wind: its error bar widens"
+    assert words in " ".join(result.stdout.split())
+    assert words in (tmp_path / "r.html").read_text()
+
+
+def test_columns_of_a_csv_file_are_passed_on_as_they_are_written(diary, tmp_path):
+    table = journal(8)
+    table["code"] = [f"{k:03}" for k in range(8)]
+    table["price"] = ["1.50", "NA", "", "1e3", "+2", " 7", "0x1F", "nan"]
+    table["words"] = ['say "so"', "a,b", "plain", "", "two\nlines", "x", "y", "z"]
+    table.to_csv(tmp_path / "new.csv", index=False)
+    run("predict", diary.model, tmp_path / "new.csv", "-o", tmp_path / "out.csv", "-q")
+    read = {"dtype": str, "keep_default_na": False}
+    written, out = (pd.read_csv(tmp_path / name, **read) for name in ("new.csv", "out.csv"))
+    pd.testing.assert_frame_equal(out[written.columns], written)
+    assert out.columns[-2:].tolist() == ["warmth_mean", "warmth_std"]
+    first = (tmp_path / "new.csv").read_text().splitlines()[2]
+    assert (tmp_path / "out.csv").read_text().splitlines()[2].startswith(f"{first},")
+    run("predict", diary.model, tmp_path / "new.csv", "-o", tmp_path / "out.parquet", "-q")
+    assert pd.read_parquet(tmp_path / "out.parquet").when.dtype.kind == "M"  # a file that keeps types has them
+
+
 def test_latent_is_narrower_and_only_what_is_kept_is_written(folder, tmp_path):
     out = tmp_path / "out.csv"
     run("predict", folder / "model.hgp", folder / "stations.csv", "-o", out, "--latent", "--keep", "id")
@@ -479,6 +611,15 @@ def test_a_table_without_the_inputs_is_refused(folder, tmp_path):
     assert "other.csv lacks temperature, lat" in line
     (tmp_path / "empty.csv").write_text("lon,lat\n")
     assert "no rows" in complaint("predict", folder / "model.hgp", tmp_path / "empty.csv", "-o", path, code=1)
+
+
+def test_gaps_are_refused_with_the_option_that_helps(folder, tmp_path):
+    path = tmp_path / "gaps.csv"
+    table = stations(30)
+    table.assign(lon=table.lon.where(table.id > 1)).to_csv(path, index=False)
+    says = "values are missing in 'lon' (2 rows): drop those rows, or fit with --missing impute."
+    assert says in complaint("predict", folder / "model.hgp", path, "-o", tmp_path / "out.csv", code=1)
+    assert says in run("fit", path, *REGRESSION, "-o", tmp_path / "m.hgp", "--test-fraction", 0, code=1).stderr
 
 
 def test_a_file_that_is_no_model_is_refused(folder, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import os
+import re
 import sys
 
 import numpy as np
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from harmonicgp._extras import MissingExtraError
 from harmonicgp.data import streams
-from harmonicgp.data.streams import TableWriter, read_table, stream_table
+from harmonicgp.data.streams import TableWriter, read_table, stream_rows, stream_table
 
 SUFFIXES = [".csv", ".csv.gz", ".tsv", ".parquet", ".pq", ".CSV"]
 
@@ -95,6 +96,55 @@ def test_blocks_do_not_change_what_is_read(tmp_path_factory, cells):
     assert whole.num_rows == len(cells)
 
 
+@given(
+    st.lists(
+        st.lists(
+            st.sampled_from(["1.50", "NA", "", "x", "2020-01-01T00:00", " 1", 'q"', "a,b", "n\nl"]),
+            min_size=2,
+            max_size=2,
+        ),
+        min_size=1,
+    )
+)
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_what_is_passed_on_stays_as_it_is(tmp_path_factory, suffix, cells):
+    """Byte for byte, if the file has quotation marks only where they are needed."""
+    delimiter = "," if suffix == ".csv" else "\t"
+    quoted = [
+        [f'"{c.replace(chr(34), 2 * chr(34))}"' if re.search(f'[{delimiter}"\n]', c) else c for c in row]
+        for row in cells
+    ]
+    folder = tmp_path_factory.mktemp("t")
+    text = "".join(delimiter.join(["0", *row]) + "\n" for row in [["a b", "c"], *quoted])
+    path = saved(folder / f"t{suffix}", text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams, "BLOCK_BYTES", 64)
+        parts = list(stream_rows(path, batch_rows=3))
+    with TableWriter(folder / f"out{suffix}") as writer:
+        assert not writer.typed
+        for _, written in parts:
+            writer.write(written)
+    assert (folder / f"out{suffix}").read_text() == text
+    assert pa.concat_tables([table for table, _ in parts]).equals(read_table(path))
+
+
+def test_rows_of_parquet_are_written_as_they_are(tmp_path):
+    pq.write_table(a_table(10), tmp_path / "t.parquet")
+    for table, written in stream_rows(tmp_path / "t.parquet", batch_rows=4):
+        assert table.equals(written)
+    assert TableWriter(tmp_path / "t.parquet").typed
+
+
+def test_empty_text_is_not_missing_text(tmp_path):
+    path = saved(tmp_path / "t.csv", 'a,b\n"",1\n,2\n')
+    ((table, written),) = stream_rows(path)
+    assert written["a"].to_pylist() == ["", None]
+    assert table["a"].to_pylist() == [None, None]
+    with TableWriter(tmp_path / "out.csv") as writer:
+        writer.write(written)
+    assert (tmp_path / "out.csv").read_text() == path.read_text()
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_streaming_needs_little_memory(tmp_path, monkeypatch, suffix):
     monkeypatch.setattr(streams, "BLOCK_BYTES", 1 << 16)
@@ -109,14 +159,19 @@ def test_streaming_needs_little_memory(tmp_path, monkeypatch, suffix):
     for part in stream_table(path, batch_rows=10_000):
         rows += part.num_rows
         most = max(most, pa.total_allocated_bytes() - before)
-    assert rows == n
+    for part, _ in stream_rows(path, batch_rows=10_000):
+        rows += part.num_rows
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert rows == 2 * n
     assert most < 0.4 * whole
 
 
 # Files that cannot be read
 
 
-@pytest.mark.parametrize("read", [read_table, lambda path: list(stream_table(path))])
+@pytest.mark.parametrize(
+    "read", [read_table, lambda path: list(stream_table(path)), lambda path: list(stream_rows(path))]
+)
 def test_files_that_cannot_be_read(tmp_path, read):
     with pytest.raises(FileNotFoundError, match=r"there is no file .*none\.csv"):
         read(tmp_path / "none.csv")
@@ -161,8 +216,9 @@ def test_files_that_cannot_be_read(tmp_path, read):
 def test_errors_of_the_call_come_at_the_call(tmp_path):
     with pytest.raises(FileNotFoundError):
         stream_table(tmp_path / "none.csv")
-    with pytest.raises(ValueError, match="batch_rows"):
-        stream_table(saved(tmp_path / "t.csv", "a\n1\n"), batch_rows=0)
+    for stream in (stream_table, stream_rows):
+        with pytest.raises(ValueError, match="batch_rows"):
+            stream(saved(tmp_path / "t.csv", "a\n1\n"), batch_rows=0)
 
 
 def test_a_byte_order_mark_and_windows_lines_are_no_trouble(tmp_path):

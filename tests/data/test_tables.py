@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import warnings
 from decimal import Decimal
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harmonicgp.data import tables
-from harmonicgp.data.tables import MAX_LEVELS, TableEncoder, check_kinds, is_frame
+from harmonicgp.data.tables import MAX_LEVELS, TableEncoder, UnseenLevelsWarning, check_kinds, is_frame
 
 LIBRARIES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
 
@@ -202,7 +203,8 @@ def test_levels_are_sorted_columns_of_zeros_and_ones(frame):
     encoder, X = encoded(frame({"c": ["red", "blue", "green", "red"]}))
     assert encoder.encoded_names == ["c=blue", "c=green", "c=red"]
     assert X.tolist() == [[0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
-    assert encoder.transform(frame({"c": ["violet", "blue"]})).tolist() == [[0, 0, 0], [1, 0, 0]]
+    with pytest.warns(UnseenLevelsWarning, match=r"'c' .* \('violet'\) in 1 row: .* none of the known levels"):
+        assert encoder.transform(frame({"c": ["violet", "blue"]})).tolist() == [[0, 0, 0], [1, 0, 0]]
 
 
 def test_two_levels_need_one_column_and_one_level_is_constant(frame):
@@ -216,11 +218,64 @@ def test_rare_levels_share_a_column(frame):
     encoder, X = encoded(frame({"c": texts}))
     kept = [f"c=l{i:02}" for i in range(MAX_LEVELS - 1)]
     assert encoder.encoded_names == [*kept, "c=other"]
-    assert "31 levels" in encoder.notes[0]
-    assert "'c=other'" in encoder.notes[0]
+    assert encoder.notes == []
+    assert "31 levels" in encoder.warnings[0]
+    assert "'c=other'" in encoder.warnings[0]
     assert (X.sum(1) == 1).all()
     assert X[:, -1].sum() == 500 + sum(30 - i for i in range(MAX_LEVELS - 1, 30))
-    assert encoder.transform(frame({"c": ["new"]}))[0].tolist() == [0.0] * (MAX_LEVELS - 1) + [1.0]
+    with pytest.warns(UnseenLevelsWarning, match=r"\('new'\) in 1 row: they count as 'other'"):
+        assert encoder.transform(frame({"c": ["new"]}))[0].tolist() == [0.0] * (MAX_LEVELS - 1) + [1.0]
+
+
+def warned(encoder, table):
+    """The warnings of unseen levels, in words."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        encoder.transform(table)
+    assert all(issubclass(each.category, UnseenLevelsWarning) for each in caught)
+    return [str(each.message) for each in caught]
+
+
+def test_unseen_levels_are_told_of_once_for_each_column(frame, monkeypatch):
+    seen = {"c": ["red", "blue", "green", "red"], "d": ["no", "yes", "no", "yes"], "e": ["other", "a", "a", "a"]}
+    encoder = TableEncoder.fit(frame(seen))
+    assert warned(encoder, frame(seen)) == []
+    table = frame({"c": ["violet", "mauve", "puce", "pink", "violet"], "d": ["perhaps"] * 5, "e": ["b"] + ["a"] * 4})
+    expected = [
+        "column 'c' holds levels that the fit has not seen ('violet', 'mauve', 'puce', ...) in 5 rows: "
+        "they count as none of the known levels.",
+        "column 'd' holds levels that the fit has not seen ('perhaps') in 5 rows: they count as 'no'.",
+        "column 'e' holds levels that the fit has not seen ('b') in 1 row: they count as 'other'.",
+    ]
+    assert warned(encoder, table) == expected
+    assert encoder.transform(table, warn=False)[:, 3].tolist() == [0.0] * 5  # as a "no"
+    monkeypatch.setattr(tables, "CHUNK", 2)
+    assert warned(encoder, table) == expected  # chunks are summed
+    assert warned(TableEncoder.from_state(json.loads(json.dumps(encoder.state()))), table) == expected
+
+
+def test_rare_levels_are_not_unseen():
+    table = pa.table({"c": [f"l{i}" for i in range(30) for _ in range(2)]})
+    encoder = TableEncoder.fit(table)
+    assert warned(encoder, table) == []
+    state = encoder.state()
+    del state["columns"][0]["rare"], state["warnings"]  # as older files have it: what shares a column is not known
+    older = TableEncoder.from_state(state)
+    assert warned(older, pa.table({"c": ["new", "l1"]})) == []
+    assert len(warned(encoder, pa.table({"c": ["new", "l1"]}))) == 1
+
+
+def test_warnings_of_two_parts_make_one():
+    parts = [UnseenLevelsWarning("c", levels, 2, "'other'") for levels in (["a", "b"], ["b", "c", "d", "e"])]
+    assert "('a', 'b', 'c', ...) in 4 rows" in str(parts[0] + parts[1])
+    assert "('a', 'b') in 4 rows" in str(parts[0] + parts[0])
+
+
+def test_too_many_rare_levels_are_forgotten(monkeypatch):
+    monkeypatch.setattr(tables, "MAX_RARE", 5)
+    encoder = TableEncoder.fit(pa.table({"c": [f"l{i}" for i in range(30) for _ in range(2)]}))
+    assert encoder.state()["columns"][0]["rare"] is None
+    assert warned(encoder, pa.table({"c": ["new"]})) == []
 
 
 def test_twenty_levels_are_not_lumped(frame):
@@ -393,7 +448,7 @@ def test_a_column_without_values(empty):
     encoder, X = encoded(table, missing="impute")
     assert encoder.names == ["a", "e"]
     assert encoder.encoded_names == ["a"]
-    assert encoder.notes == ["'e' has no values at all and is left out."]
+    assert (encoder.notes, encoder.warnings) == ([], ["'e' has no values at all and is left out."])
     assert encoder.transform(table[["a"]]).tolist() == X.tolist()
     with pytest.raises(ValueError, match="none of the columns"):
         TableEncoder.fit(table[["e"]], missing="impute")

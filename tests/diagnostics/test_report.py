@@ -109,7 +109,11 @@ def test_regression(tmp_path):
     assert "too many for a map" in page.sections["inducing"]
     assert "1 h 6 min" in page.sections["timings"]
     assert "many missing values" in page.sections["warnings"]
-    assert "load_model" in page.sections["loading"]
+    assert "from harmonicgp import load_model" in page.sections["loading"]
+    assert "rows in their 95 % interval: 91 %" in page.sections["scores"]
+    for key in ("cost: operations", "bound: how well", "round: 1 compares"):
+        assert key in page.sections["symmetry"]
+    assert "warp: " not in page.sections["symmetry"]  # which this table has not
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 
 
@@ -265,6 +269,41 @@ def test_steps_without_a_bound_and_one_block(tmp_path, quick):
     assert "90 % interval 88 %" in page.sections["scores"]
 
 
+def test_what_to_know_first(tmp_path, quick):
+    X, y = table(80)
+    model = LinearModel().fit(X, y)
+    model.notes_ = ["dates are used as days.", "column c is constant."]
+    rows = np.arange(80)
+    model.beyond = lambda X: {"x0": rows < 3, "x2": (rows > 0) & (rows < 5)}
+    write_report(tmp_path / "r.html", model, X, y)
+    words = " ".join(check(tmp_path / "r.html").sections["warnings"].split())
+    assert words.endswith(
+        "column b has many missing values: they count as a level of their own. "
+        "5 of 80 rows lie beyond the data of the fit in x0, x2: their error bars widen, their means lean on the model. "
+        "dates are used as days. column c is constant."
+    )
+    assert (tmp_path / "r.html").read_text().count('<ul class="warnings">') == 1
+    model = LinearClassifier().fit(X, label(y))
+    model.beyond = lambda X: {f"x{k}": rows < 1 for k in range(12)}
+    write_report(tmp_path / "r.html", model, X, label(y))
+    words = check(tmp_path / "r.html").sections["warnings"]
+    assert "1 of 80 rows lies beyond the data of the fit in x0, " in words
+    assert "x9 and 2 more: its probabilities lean on the model." in words
+
+
+def test_every_column_of_the_table_of_symmetries_is_explained(tmp_path, quick):
+    from harmonicgp.estimators import suggest_symmetry
+
+    X, y = table(80)
+    model = LinearModel().fit(X, y)
+    model.symmetry_ = suggest_symmetry(X, y, n_inducing=8, time_budget=0.1, progress=False)
+    assert {"name", *report._LEGEND} == {key for row in model.symmetry_.table for key in row}
+    write_report(tmp_path / "r.html", model, X, y)
+    words = check(tmp_path / "r.html").sections["symmetry"]
+    for key, meaning in report._LEGEND.items():
+        assert f"{key.replace('_', ' ')}: {meaning}." in words
+
+
 @pytest.mark.parametrize("steps", [1, 2])
 def test_short_histories_and_a_constant_target(tmp_path, steps):
     X, y = table(30)
@@ -331,7 +370,9 @@ def test_numbers_for_people():
 
 
 PROBE = """<script>addEventListener("load", () => parent.postMessage({
-    inner: innerWidth, page: document.documentElement.scrollWidth, pictures: [...document.images].map(i => i.naturalWidth)
+    inner: innerWidth, page: document.documentElement.scrollWidth, pictures: [...document.images].map(i => i.naturalWidth),
+    titles: [...document.querySelectorAll("h1, h2, h3, caption span")].map(t => t.getBoundingClientRect().right),
+    spilt: [...document.querySelectorAll("h1, h2, h3, th")].filter(t => t.scrollWidth > t.clientWidth).length
 }, "*"))</script>"""
 FRAMES = """<!DOCTYPE html><title>frames</title><pre id="found"></pre><script>
 addEventListener("message", e => { document.getElementById("found").textContent += JSON.stringify(e.data) + "\\n"; });
@@ -381,5 +422,7 @@ def test_in_a_browser(tmp_path, task):
     assert sorted(frame["inner"] for frame in found) == [400, 1280]
     for view in found:
         assert view["page"] <= view["inner"]
+        assert max(view["titles"]) <= view["inner"]  # long titles are wrapped, those of wide tables too
+        assert view["spilt"] == 0
         assert len(view["pictures"]) == n_pictures
         assert min(view["pictures"]) > 0

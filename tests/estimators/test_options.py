@@ -465,7 +465,8 @@ def test_missing_values():
     gp = regressor(missing="impute").fit(frame, y)
     assert "weight missing" in gp.encoded_names_
     assert "colour=missing" in gp.encoded_names_
-    assert any("median" in note for note in gp.warnings_)
+    assert any("median" in note for note in gp.notes_)
+    assert gp.warnings_ == []
     assert np.isfinite(gp.predict(frame)).all()
     X, y = table(30)
     X[3, 1] = np.nan
@@ -473,11 +474,59 @@ def test_missing_values():
         regressor().fit(X, y)
 
 
+def test_unseen_levels_warn_in_predictions_and_not_in_a_fit():
+    data, y = columns()
+    frame = frames(data)["pandas"]
+    weight = np.ones(60)
+    frame.loc[5, "colour"], weight[5] = "violet", 0.0
+    gp = regressor().fit(frame, y, sample_weight=weight)
+    with pytest.warns(UserWarning, match=r"'colour' holds levels that the fit has not seen \('violet'\) in 1 row"):
+        gp.predict(frame)
+
+
+def test_rows_beyond_the_data():
+    data, y = columns()
+    frame = frames(data)["pandas"]
+    gp = regressor(columns={"size": ("periodic", 3)}).fit(frame, y)
+    assert gp.beyond(frame) == {}
+    low, high = frame.weight.min(), frame.weight.max()
+    near = 0.009 * (high - low)
+    far = frame.copy()
+    far["size"] = 1e6  # it goes round
+    far.loc[:3, "weight"] = [low - near, high + near, low - 2 * near, high + 2 * near]
+    far.loc[[7, 9], "when"] = [far["when"].max() + dt.timedelta(days=d) for d in (400, -400)]
+    masks = gp.beyond(far)
+    assert {name: np.flatnonzero(mask).tolist() for name, mask in masks.items()} == {
+        "when (trend)": [7, 9],
+        "weight": [2, 3],
+    }
+    gp.partial_fit(far[:8], y[:8])
+    assert {name: np.flatnonzero(mask).tolist() for name, mask in gp.beyond(far).items()} == {"when (trend)": [9]}
+
+
+def test_rows_beyond_the_data_of_an_array():
+    X, y = table(40)
+    X = np.column_stack([X, np.full(40, 3.0)])
+    globe = np.column_stack([np.linspace(-170, 170, 40), np.linspace(-40, 40, 40), X])
+    gp = regressor(columns={0: "longitude", 1: "latitude"}).fit(globe, y)
+    new = globe[:2] + np.array([[500.0, 45.0, 0.0, 1e5, 0.0, 1.0], [0.0] * 6])  # the last column is not used
+    assert {name: mask.tolist() for name, mask in gp.beyond(new).items()} == {"column 3": [True, False]}
+    gp = regressor(columns=("image", (2, 2))).fit(X, y)
+    assert gp.beyond(1e3 * X) == {}
+    gp = classifier().fit(X, labels(X))
+    assert list(gp.beyond(1e3 * X)) == ["column 0", "column 1", "column 2"]
+    gp.partial_fit(1e3 * X, labels(X))
+    assert gp.beyond(1e3 * X) == {}
+    with pytest.raises(ValueError, match="not fitted"):
+        regressor().beyond(X)
+
+
 def test_idle_columns_are_told_of_and_do_not_change_a_thing():
     X, y = table(40)
     wide = np.column_stack([X, np.full(40, 3.0), 2 * X[:, 0] + 1])
     gp = regressor().fit(wide, y)
-    assert len(gp.warnings_) == 2
+    assert len(gp.notes_) == 2
+    assert gp.warnings_ == []
     for a, b in zip(outputs(gp, wide, y), outputs(regressor().fit(X, y), X, y), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9)
     points = gp.inducing_points()

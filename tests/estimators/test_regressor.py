@@ -143,7 +143,7 @@ def test_few_rows_constant_columns_and_targets(n, likelihood):
 def test_a_table_of_constants():
     gp = regressor().fit(np.ones((10, 2)), np.arange(10.0))
     np.testing.assert_allclose(gp.predict(np.ones((2, 2))), 4.5, atol=0.5)
-    assert gp.warnings_
+    assert gp.notes_
 
 
 def test_bad_input():

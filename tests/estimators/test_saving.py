@@ -90,7 +90,7 @@ def test_all_that_a_model_knows_is_kept(name, tmp_path):
     gp = regressor(**OPTIONS[name]).fit(X, y)
     again = saved(gp, tmp_path / "a.hgp")
     for attribute in ("elbo_", "history_", "n_steps_", "n_features_in_", "encoded_names_", "target_names_", "timings_",
-                      "warnings_", "validation_", "column_kinds_"):  # fmt: skip
+                      "notes_", "warnings_", "ranges_", "validation_", "column_kinds_"):  # fmt: skip
         assert getattr(again, attribute) == getattr(gp, attribute), attribute
     assert str(again.symmetry_) == str(gp.symmetry_)
     assert repr(again.symmetry_) == repr(gp.symmetry_)
@@ -325,6 +325,13 @@ def test_format_1():
     assert gp.feature_names_in_.tolist() == list(expected["rows"])
     assert gp.symmetry_.name == expected["symmetry"]
     assert gp.target_transform == "quantile"
+    # what files of today have besides
+    assert gp.notes_ == []
+    assert any("median" in line for line in gp.warnings_)
+    assert gp.ranges_ is None
+    assert gp.beyond(pa.table(expected["rows"] | {"length": [1e6] * 20})) == {}
+    gp.partial_fit(rows, expected["y"])
+    assert gp.ranges_ is None
 
 
 def write_fixture():

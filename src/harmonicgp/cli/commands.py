@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from harmonicgp.cli.failures import GuardedGroup, UsageError
-from harmonicgp.cli.models import estimators_module, load_fitted, new_estimator, score_rows
+from harmonicgp.cli.models import News, estimators_module, load_fitted, new_estimator, score_rows
 from harmonicgp.cli.options import (
     BUDGET,
     CALIBRATION,
@@ -33,13 +33,13 @@ from harmonicgp.cli.options import (
     QUIET,
     REPORT,
     SEED,
+    SIZE,
     TABLE,
     TARGET,
     TEST,
     TRANSFORM,
     VERSION,
     WEIGHT,
-    Size,
     argument,
     check_course,
     check_features,
@@ -179,7 +179,10 @@ def fit(
     model.save(output)
     say("model", str(output))
     if len(testing):
+        news = News()
+        news.look(model, testing.X)
         say("scores", f"on the rows set aside, {score_words(score_rows(model, testing.X, testing.y, report))}")
+        news.warn()
     if report:
         say("report", str(report))
 
@@ -219,22 +222,26 @@ def predict(
     if hasattr(fitted, "classes_") and (levels or latent):
         raise UsageError(f"{model.name} is a classification: it has no {'--quantiles' if levels else '--latent'}.")
     streams = streams_module()
-    features, rows, added = list(fitted.feature_names_in_), 0, []
+    features, news, added = list(fitted.feature_names_in_), News(), []
     with streams.TableWriter(output) as writer, tqdm(unit=" rows", unit_scale=True, disable=not say.progress) as bar:
-        for batch in streams.stream_table(table, batch_rows=BATCH_ROWS):
+        for batch, written in streams.stream_rows(table, batch_rows=BATCH_ROWS):
             if batch.num_rows == 0:
                 continue
             check_features(features, batch.column_names, model.name, table.name)
             check_names({"--keep": keep or []}, batch.column_names, table.name)
-            kept = batch.select(list(dict.fromkeys(keep))) if keep else batch
-            new = predicted_columns(fitted, batch.select(features), kept.column_names, levels, latent)
+            kept = batch if writer.typed else written
+            kept = kept.select(list(dict.fromkeys(keep))) if keep else kept
+            X = batch.select(features)
+            news.look(fitted, X)
+            new = predicted_columns(fitted, X, kept.column_names, levels, latent)
             writer.write(with_columns(kept, new, table.name))
-            rows, added = rows + batch.num_rows, list(new)
+            added = list(new)
             bar.update(batch.num_rows)
-        if not rows:
+        if not news.rows:
             raise ValueError(f"{table.name} has no rows.")
-    say("predicted", f"{count(rows, 'row')} of {table.name}: {listing(added)}")
+    say("predicted", f"{count(news.rows, 'row')} of {table.name}: {listing(added)}")
     say("written", str(output))
+    news.say(fitted, say)
 
 
 @app.command(epilog=_examples("harmonicgp report model.hgp held-out.csv -o report.html"))
@@ -252,9 +259,12 @@ def report(
     data, targets, features = read_rows(table, say), list(fitted.target_names_), list(fitted.feature_names_in_)
     check_features([*targets, *features], data.column_names, model.name, table.name)
     data = with_target(data, targets, table.name, say)
-    scores = score_rows(fitted, data.select(features), target_frame(data, targets), output)
+    X, news = data.select(features), News()
+    news.look(fitted, X)
+    scores = score_rows(fitted, X, target_frame(data, targets), output)
     say("scores", f"on {count(len(data), 'row')}, {score_words(scores)}")
     say("report", str(output))
+    news.say(fitted, say)
 
 
 @app.command(epilog=_examples("harmonicgp suggest stations.csv --target temperature"))
@@ -299,13 +309,13 @@ def info(model: MODEL, debug: DEBUG = False) -> None:
 
 @app.command(epilog=_examples("harmonicgp demo --size small -o demo"))
 def demo(
-    size: Annotated[Size, option("--size", help="How much of it.")] = Size.small,
+    size: SIZE = "small",
     output: Annotated[Path, output_option("DIR", "Where its files go.")] = Path("demo"),
     debug: DEBUG = False,
 ) -> None:
     """Show a worked example: the relief of the Earth."""
     output.mkdir(parents=True, exist_ok=True)
-    importlib.import_module("harmonicgp.demo").main(size.value, output)
+    importlib.import_module("harmonicgp.demo").main(size, output)
 
 
 @app.command(

@@ -31,7 +31,9 @@ class GuardedGroup(TyperGroup):
             if not hasattr(error, "format_message"):  # not typer's own: --debug asked for the traceback
                 raise
             context = getattr(error, "ctx", None)
-            complain(error.format_message() + (f" See '{context.command_path} --help'." if context else ""))
+            message = error.format_message()
+            message += "" if message.endswith((".", "?")) else "."
+            complain(message + (f" See '{context.command_path} --help'." if context else ""))
             code = getattr(error, "exit_code", 2)
         try:
             sys.stdout.flush()
@@ -70,7 +72,7 @@ def _explain(error: BaseException, debug: bool) -> int:
     if isinstance(error, OSError) and error.filename and error.strerror:
         complain(f"{os.fspath(error.filename)}: {error.strerror.lower()}.")
     elif isinstance(error, ValueError | OSError | MissingExtraError):
-        complain(str(error).replace('fit with missing="impute"', "give --missing impute") or type(error).__name__)
+        complain(str(error).replace('fit with missing="impute"', "fit with --missing impute") or type(error).__name__)
     else:
         complain(f"{type(error).__name__}: {error} (unexpected: run it again with --debug to see where.)")
     return 1

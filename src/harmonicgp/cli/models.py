@@ -1,15 +1,17 @@
-"""Models: made, loaded and scored; the library is imported when one is."""
+"""Models: made, loaded and scored, and what is new to them; the library is imported when one is."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from harmonicgp.cli.failures import UsageError
 from harmonicgp.cli.tables import Problem
-from harmonicgp.cli.words import listing
+from harmonicgp.cli.words import Speaker, listing, warn
 
 
 def estimators_module() -> Any:
@@ -42,3 +44,46 @@ def score_rows(model: Any, X: Any, y: Any, report: Path | None) -> Any:
     from harmonicgp.diagnostics.scores import classification_scores, regression_scores
 
     return (classification_scores if hasattr(model, "classes_") else regression_scores)(model, X, y)
+
+
+@dataclass
+class News:
+    """What is new to a model in the rows that it is given, summed over batches and said at the end."""
+
+    rows: int = 0
+    beyond: int = 0  #: rows beyond the data of the fit
+    columns: set[str] = field(default_factory=set)  #: in which they are
+    unseen: dict[str, Any] = field(default_factory=dict)  #: warnings of levels that the fit has not seen, by column
+
+    def look(self, model: Any, X: Any) -> None:
+        """Take in a batch; what it holds of unseen levels is from now on said here alone."""
+        from harmonicgp.data.tables import UnseenLevelsWarning
+        from harmonicgp.diagnostics.case import rows_beyond
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UnseenLevelsWarning)
+            masks = model.beyond(X)
+        warnings.simplefilter("ignore", UnseenLevelsWarning)
+        for message in (each.message for each in caught):
+            if isinstance(message, UnseenLevelsWarning):
+                before = self.unseen.get(message.column)
+                self.unseen[message.column] = message if before is None else before + message
+            else:
+                warnings.warn(message, stacklevel=2)
+        self.rows += len(X)
+        self.beyond += rows_beyond(masks)
+        self.columns |= masks.keys()
+
+    def warn(self) -> None:
+        """Say which levels are new."""
+        for message in self.unseen.values():
+            warn(str(message))
+
+    def say(self, model: Any, say: Speaker) -> None:
+        """Say which levels are new, and how many rows lie beyond the data."""
+        from harmonicgp.diagnostics.case import beyond_in_words
+
+        self.warn()
+        if self.beyond:
+            columns = [name for name in model.encoded_names_ if name in self.columns]
+            say("note", beyond_in_words(self.beyond, self.rows, columns, hasattr(model, "classes_")))

@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -19,13 +18,6 @@ from harmonicgp.cli.words import did_you_mean, listing
 
 Columns: TypeAlias = dict[str, str | tuple[str, float]]
 
-# Choices of an option, by their names.
-Missing = StrEnum("Missing", ["refuse", "impute"])
-Transform = StrEnum("Transform", ["log", "quantile"])
-Likelihood = StrEnum("Likelihood", ["gaussian", "student_t"])
-Calibration = StrEnum("Calibration", ["conformal"])
-Size = StrEnum("Size", ["small", "medium"])
-
 
 def argument(metavar: str, help: str) -> Any:
     """A positional argument."""
@@ -35,6 +27,18 @@ def argument(metavar: str, help: str) -> Any:
 def option(*names: str, help: str, metavar: str | None = None, **settings: Any) -> Any:
     """An option."""
     return typer.Option(*names, help=help, metavar=metavar, **settings)
+
+
+def choice(name: str, *choices: str, help: str) -> Any:
+    """An option with a few words to choose from."""
+
+    def check(value: str | None) -> str | None:
+        if value is not None and value not in choices:
+            words = " or ".join(filter(None, [", ".join(map(repr, choices[:-1])), repr(choices[-1])]))
+            raise UsageError(f"{name} takes {words}; got {value!r}{did_you_mean(value, choices)}.")
+        return value
+
+    return option(name, metavar=f"<{'|'.join(choices)}>", help=help, callback=check)
 
 
 def output_option(metavar: str, help: str) -> Any:
@@ -59,9 +63,16 @@ TABLE = Annotated[Path, argument("TABLE", "A .csv, .tsv or .parquet file.")]
 MODEL = Annotated[Path, argument("MODEL", "A file that `harmonicgp fit` wrote.")]
 TARGET = Annotated[list[str], option("--target", "-t", metavar="COL", help="What to predict; several if repeated.")]
 DROP = Annotated[list[str] | None, option("--drop", metavar="COL", help="An input to leave out; repeatable.")]
-MISSING = Annotated[Missing | None, option("--missing", help="Missing values of inputs; refused if not given.")]
-TRANSFORM = Annotated[Transform | None, option("--target-transform", help="Model log or quantiles of the target.")]
-KERNEL = Annotated[str | None, option("--kernel", metavar="NAME", help="rbf, matern12, matern32 or matern52.")]
+MISSING = Annotated[
+    str | None, choice("--missing", "refuse", "impute", help="Missing values of inputs; refused if not given.")
+]
+TRANSFORM = Annotated[
+    str | None, choice("--target-transform", "log", "quantile", help="Model log or quantiles of the target.")
+]
+KERNEL = Annotated[
+    str | None,
+    choice("--kernel", "rbf", "matern12", "matern32", "matern52", help="How smooth; matern32 if not given."),
+]
 INDUCING = Annotated[int | None, option("--n-inducing", metavar="M", min=1, help="Inducing points of a block.")]
 SEED = Annotated[int, option("--seed", metavar="N", min=0, help="All that is random follows from it.")]
 QUIET = Annotated[bool, option("--quiet", "-q", help="Say nothing but warnings and errors.")]
@@ -76,8 +87,10 @@ COLUMNS = Annotated[
 WEIGHT = Annotated[str | None, option("--weight", metavar="COL", help="Weights; a 2 counts as two rows.")]
 NOISE_STD = Annotated[str | None, option("--noise-std", metavar="COL", help="Known errors of the target.")]
 CLASSIFY = Annotated[bool, option("--classify", help="Take a numeric target as classes.")]
-LIKELIHOOD = Annotated[Likelihood | None, option("--likelihood", help="The noise; student_t bears outliers.")]
-CALIBRATION = Annotated[Calibration | None, option("--calibration", help="Correct intervals on rows held out.")]
+LIKELIHOOD = Annotated[
+    str | None, choice("--likelihood", "gaussian", "student_t", help="The noise; student_t bears outliers.")
+]
+CALIBRATION = Annotated[str | None, choice("--calibration", "conformal", help="Correct intervals on rows held out.")]
 MAX_STEPS = Annotated[int | None, option("--max-steps", metavar="N", min=1, help="At most so many steps.")]
 BUDGET = Annotated[float | None, option("--time-budget", metavar="SECONDS", help="Be done in about this time.")]
 CHECKPOINTS = Annotated[
@@ -85,6 +98,10 @@ CHECKPOINTS = Annotated[
 ]
 TEST = Annotated[float, option("--test-fraction", metavar="SHARE", help="Rows set aside, scored at the end.")]
 REPORT = Annotated[Path | None, option("--report", metavar="HTML", help="A report on the rows set aside.")]
+
+
+# Options of `demo` alone.
+SIZE = Annotated[str, choice("--size", "small", "medium", help="How much of it.")]
 
 
 # What is read --------------------------------------------------------------------------------------------------------
@@ -143,9 +160,8 @@ def is_number(text: str) -> bool:
 
 
 def given(**arguments: Any) -> dict[str, Any]:
-    """The arguments that were given, in plain types: the others keep the library's defaults."""
-    plain = {name: value.value if isinstance(value, StrEnum) else value for name, value in arguments.items()}
-    return {name: value for name, value in plain.items() if value is not None and value != {}}
+    """The arguments that were given: the others keep the library's defaults."""
+    return {name: value for name, value in arguments.items() if value is not None and value != {}}
 
 
 # What must be met ----------------------------------------------------------------------------------------------------

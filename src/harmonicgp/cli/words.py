@@ -77,9 +77,11 @@ def listing(names: Iterable[Any], most: int = 20) -> str:
 
 
 def say_fit(model: Any, say: Speaker) -> None:
-    """Symmetry, steps and seconds of a fitted model; what the user should know goes to stderr."""
+    """Symmetry, steps and seconds of a fitted model, and what was done to the columns; what can harm goes to stderr."""
     say("symmetry", str(model.symmetry_).partition("\n")[0])
     say("fitted", f"{count(model.n_steps_, 'step')} in {sum(model.timings_.values()):.1f} s")
+    for line in model.notes_:
+        say("note", line)
     for line in model.warnings_:
         warn(line)
 

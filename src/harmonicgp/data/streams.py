@@ -1,7 +1,9 @@
 """CSV and Parquet files through Arrow: read whole, streamed in batches of bounded memory, written atomically.
 
 The types of a CSV file are settled by all of its rows, in a first pass: a column of integers whose last row is 0.5 is a
-column of numbers from its first batch on, and `read_table` and `stream_table` agree.
+column of numbers from its first batch on, and `read_table` and `stream_table` agree. `stream_rows` has the cells as they are
+written beside them, and a CSV file is written with quotation marks only where they are needed: what is passed on from one
+file to another stays as it is.
 """
 
 from __future__ import annotations
@@ -54,6 +56,24 @@ def stream_table(path: str | os.PathLike[str], batch_rows: int = 65536) -> Itera
     return _regrouped(tables, batch_rows)
 
 
+def stream_rows(path: str | os.PathLike[str], batch_rows: int = 65536) -> Iterator[tuple[pyarrow.Table, pyarrow.Table]]:
+    r"""Like `stream_table`, each table with the same rows as they are written: cells of a CSV file as text, blank ones as nulls.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> file = Path(tempfile.mkdtemp()) / "small.csv"
+        >>> _ = file.write_text("x,y\n1.50,NA\n2,b\n")
+        >>> [(table.to_pydict(), written.to_pydict()) for table, written in stream_rows(file)]
+        [({'x': [1.5, 2.0], 'y': [None, 'b']}, {'x': ['1.50', '2'], 'y': ['NA', 'b']})]
+    """
+    path, suffix = _existing(path)
+    whole_number(batch_rows, "batch_rows", 1)
+    if _is_parquet(suffix):
+        return ((table, table) for table in _regrouped(_parquet_tables(path, batch_rows), batch_rows))
+    return _csv_rows(path, suffix, batch_rows)
+
+
 class TableWriter:
     """Write tables to one CSV or Parquet file, which appears under its name only when all is written.
 
@@ -66,7 +86,7 @@ class TableWriter:
         ...     writer.write(pa.table({"x": [1, 2]}))
         ...     writer.write(pa.table({"x": [3]}))
         >>> file.read_text().split()
-        ['"x"', '1', '2', '3']
+        ['x', '1', '2', '3']
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -81,6 +101,11 @@ class TableWriter:
         self._sink: Any = None
         self._writer: Any = None
         self._schema: Any = None
+
+    @property
+    def typed(self) -> bool:
+        """Whether the file keeps the types of its columns; else all is text."""
+        return _is_parquet(self._suffix)
 
     def __enter__(self) -> TableWriter:
         pa = _arrow()
@@ -106,8 +131,7 @@ class TableWriter:
         with _plain_errors(self.path):
             if _is_parquet(self._suffix):
                 return _arrow("parquet").ParquetWriter(self._sink, schema)
-            csv = _arrow("csv")
-            return csv.CSVWriter(self._sink, schema, write_options=csv.WriteOptions(delimiter=_delimiter(self._suffix)))
+            return _CsvWriter(self._sink, schema, _delimiter(self._suffix))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:  # fmt: skip
@@ -134,6 +158,38 @@ class TableWriter:
             except Exception:
                 if not quietly:
                     raise
+
+
+class _CsvWriter:
+    """Lines of text, with quotation marks around those cells alone that need them (Arrow's own puts them around all text)."""
+
+    def __init__(self, sink: Any, schema: pyarrow.Schema, delimiter: str) -> None:
+        pa = _arrow()
+        nested = [field for field in schema if pa.types.is_nested(field.type)]
+        if nested:
+            raise pa.ArrowInvalid(
+                f"column {nested[0].name!r} is of type {nested[0].type}, which has no place in a CSV file."
+            )
+        self._sink, self._delimiter = sink, delimiter
+        self._sink.write((delimiter.join(self._cells(pa.array(schema.names)).to_pylist()) + "\n").encode())
+
+    def write_table(self, table: pyarrow.Table) -> None:
+        """Append rows."""
+        cells = [self._cells(column.cast(_arrow().string())) for column in table.columns]
+        lines = _arrow("compute").binary_join_element_wise(
+            *cells, self._delimiter, null_handling="replace", null_replacement=""
+        )
+        self._sink.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
+
+    def _cells(self, texts: Any) -> Any:
+        """Texts as cells; an empty one is told from a missing one by its quotation marks."""
+        compute = _arrow("compute")
+        odd = compute.match_substring_regex(texts, rf'^$|[{self._delimiter}"\r\n]')
+        quoted = compute.binary_join_element_wise('"', compute.replace_substring(texts, '"', '""'), '"', "")
+        return compute.if_else(odd, quoted, texts)
+
+    def close(self) -> None:
+        """Nothing is waiting."""
 
 
 def _arrow(module: str | None = None) -> ModuleType:
@@ -221,6 +277,24 @@ def _parquet_tables(path: Path, batch_rows: int) -> Iterator[pyarrow.Table]:
 
 def _csv_tables(path: Path, suffix: str) -> Iterator[pyarrow.Table]:
     """The blocks of a CSV file, each with the types that fit all of them."""
+    schema = _csv_schema(path, suffix)
+    for block in _csv_blocks(path, suffix, schema.names):
+        with _plain_errors(path):
+            table = block.cast(schema)
+        yield table
+
+
+def _csv_rows(path: Path, suffix: str, batch_rows: int) -> Iterator[tuple[pyarrow.Table, pyarrow.Table]]:
+    """The rows of a CSV file, with the types that fit all of them and as they are written."""
+    schema = _csv_schema(path, suffix)
+    for written in _regrouped(_csv_blocks(path, suffix, schema.names, as_written=True), batch_rows):
+        with _plain_errors(path):
+            table = _with_nulls(written).cast(schema)
+        yield table, written
+
+
+def _csv_schema(path: Path, suffix: str) -> pyarrow.Schema:
+    """The columns of a CSV file, and the types that fit all of its rows."""
     pa = _arrow()
     names = _header(path, suffix)
     types = dict.fromkeys(names, pa.null())
@@ -231,11 +305,7 @@ def _csv_tables(path: Path, suffix: str) -> Iterator[pyarrow.Table]:
             types[name] = _widened(types[name], block[name])
     if not rows:
         raise ValueError(f"{path} has no rows below its header.")
-    schema = pa.schema([(name, pa.string() if type_ == pa.null() else type_) for name, type_ in types.items()])
-    for block in _csv_blocks(path, suffix, names):
-        with _plain_errors(path):
-            table = block.cast(schema)
-        yield table
+    return pa.schema([(name, pa.string() if type_ == pa.null() else type_) for name, type_ in types.items()])
 
 
 def _header(path: Path, suffix: str) -> list[str]:
@@ -255,21 +325,31 @@ def _header(path: Path, suffix: str) -> list[str]:
     return names
 
 
-def _csv_blocks(path: Path, suffix: str, names: list[str]) -> Iterator[pyarrow.Table]:
-    """The file as text, block by block, blank cells and the usual words for missing values as nulls."""
+def _csv_blocks(path: Path, suffix: str, names: list[str], as_written: bool = False) -> Iterator[pyarrow.Table]:
+    """The file as text, block by block, blank cells and (if not `as_written`) the usual words for missing values as nulls."""
     pa, csv = _arrow(), _arrow("csv")
-    with _plain_errors(path), csv.open_csv(path, **_csv_options(suffix, names)) as reader:
+    with _plain_errors(path), csv.open_csv(path, **_csv_options(suffix, names, as_written)) as reader:
         for batch in reader:
             yield pa.Table.from_batches([batch])
 
 
-def _csv_options(suffix: str, names: list[str] | None) -> dict[str, Any]:
+def _with_nulls(table: pyarrow.Table) -> pyarrow.Table:
+    """Text with the usual words for missing values as nulls."""
+    pa, csv, compute = _arrow(), _arrow("csv"), _arrow("compute")
+    words = pa.array(csv.ConvertOptions().null_values)
+    gone = pa.scalar(None, pa.string())
+    columns = [compute.if_else(compute.is_in(column, words), gone, column) for column in table.columns]
+    return pa.table(columns, names=table.column_names)
+
+
+def _csv_options(suffix: str, names: list[str] | None, as_written: bool = False) -> dict[str, Any]:
     pa, csv = _arrow(), _arrow("csv")
+    nulls = {"null_values": [""], "quoted_strings_can_be_null": False} if as_written else {}
     return {
         "read_options": csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),  # one thread knows its row
         "parse_options": csv.ParseOptions(delimiter=_delimiter(suffix), newlines_in_values=True),
         "convert_options": csv.ConvertOptions(
-            column_types=dict.fromkeys(names or [], pa.string()), strings_can_be_null=True
+            column_types=dict.fromkeys(names or [], pa.string()), strings_can_be_null=True, **nulls
         ),
     }
 

@@ -6,9 +6,10 @@ state of plain numbers, text and lists that goes into a model file.
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import narwhals as nw
@@ -16,11 +17,9 @@ import numpy as np
 
 from harmonicgp.data.columns import (
     DAY,
-    YEAR,
     Array,
     Kind,
     Series,
-    calendar_part,
     check_kinds,
     floats_of,
     instants_of,
@@ -32,21 +31,15 @@ from harmonicgp.data.columns import (
     texts_of,
     zone_of,
 )
+from harmonicgp.data.encodings import COLUMNS, Column, Dates, Levels, Numbers, UnseenLevelsWarning
 
-__all__ = ["MAX_LEVELS", "Kind", "Missing", "TableEncoder", "check_kinds", "is_frame"]
+__all__ = ["MAX_LEVELS", "Kind", "Missing", "TableEncoder", "UnseenLevelsWarning", "check_kinds", "is_frame"]
 
 Missing: TypeAlias = Literal["refuse", "impute"]
 
 MAX_LEVELS = 20  #: columns of 0 and 1 that one column of text may become
+MAX_RARE = 10_000  #: rare levels that are kept by name, to tell them from new ones
 CHUNK = 65536  #: rows that are turned into Python objects at a time
-
-_READS = {  # what a column may hold when new rows come, by what it held in the fit
-    "number": ("number", "text"),
-    "date": ("date", "text"),
-    "time": ("time", "text"),
-    "duration": ("duration",),
-    "level": ("text", "category"),
-}
 
 
 def is_frame(X: object) -> bool:
@@ -65,95 +58,12 @@ def is_frame(X: object) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class _Numbers:
-    """A column of numbers: itself; durations in days and times of day in hours."""
+@dataclass
+class _Remarks:
+    """What was done to the columns that a user should know, in sentences: as information, and what can harm."""
 
-    name: str
-    role: str
-    kind: Kind | None
-    fill: float | None  #: stands in for what is missing; None: nothing does
-    flagged: bool  #: the fit had missing values, which have a column of their own
-
-    @property
-    def labels(self) -> list[tuple[str, Kind | None]]:
-        if self.role == "time" and self.kind is None:
-            own: tuple[str, Kind | None] = (f"{self.name} (time of day)", ("periodic", 24.0))
-        else:
-            own = (self.name, self.kind)
-        return [own, (f"{self.name} missing", None)] if self.flagged else [own]
-
-    def encode(self, chunk: Series) -> tuple[Array, Array]:
-        """The columns [n, k] of these rows, and a mask of the rows where the value is missing."""
-        x = floats_of(chunk, _allowed_role(self, chunk), self.role, self.name)
-        gone = np.isnan(x)
-        if self.fill is not None:
-            x[gone] = self.fill
-        return np.stack([x, gone] if self.flagged else [x], 1), gone
-
-
-@dataclass(frozen=True)
-class _Dates:
-    """A column of dates: days since the first, and the clocks and calendars that the data can tell apart."""
-
-    name: str
-    role: str
-    kind: Kind | None
-    fill: tuple[int, int] | None  #: as microseconds of the world's clock and of the wall's
-    flagged: bool
-    origin: int  #: microseconds since 1970
-    zone: str | None
-    parts: tuple[str, ...]
-
-    @property
-    def labels(self) -> list[tuple[str, Kind | None]]:
-        periods = {"time of day": 24.0, "day of week": 7.0, "day of year": YEAR}
-        if self.kind is not None:
-            own: list[tuple[str, Kind | None]] = [(self.name, self.kind)]
-        else:
-            own = [(f"{self.name} (trend)", None)]
-            own += [(f"{self.name} ({part})", ("periodic", periods[part])) for part in self.parts]
-        return [*own, (f"{self.name} missing", None)] if self.flagged else own
-
-    def encode(self, chunk: Series) -> tuple[Array, Array]:
-        """The columns [n, k] of these rows, and a mask of the rows where the date is missing."""
-        utc, wall, gone = instants_of(chunk, _allowed_role(self, chunk), self.zone, self.name)
-        if self.fill is not None:
-            utc, wall = (np.where(gone, fill, clock) for fill, clock in zip(self.fill, (utc, wall), strict=True))
-        columns = [(utc - self.origin) / DAY, *(calendar_part(wall, part) for part in self.parts)]
-        return np.stack([*columns, gone] if self.flagged else columns, 1), gone
-
-
-@dataclass(frozen=True)
-class _Levels:
-    """A column of categories: 0 and 1 for each level, or for the second of two."""
-
-    name: str
-    role: str
-    fill: str | None
-    levels: tuple[str, ...]
-
-    @property
-    def own(self) -> tuple[str, ...]:
-        """The levels that have a column."""
-        return tuple(level for level in self.levels if level != "other")[-1:] if len(self.levels) == 2 else self.levels
-
-    @property
-    def labels(self) -> list[tuple[str, Kind | None]]:
-        return [(f"{self.name}={level}", None) for level in self.own]
-
-    def encode(self, chunk: Series) -> tuple[Array, Array]:
-        """The columns [n, k] of these rows, and a mask of the rows where the level is missing."""
-        texts = texts_of(chunk, _allowed_role(self, chunk))
-        place = {level: number for number, level in enumerate(self.levels)}
-        unseen = place.get("other", -1)
-        codes = np.array([place.get((self.fill or "") if text is None else text, unseen) for text in texts])
-        x = np.stack([codes == place[level] for level in self.own], 1).astype(np.float64)
-        return x, np.array([text is None for text in texts])
-
-
-_Column: TypeAlias = _Numbers | _Dates | _Levels
-_COLUMNS: dict[str, type[Any]] = {"numbers": _Numbers, "dates": _Dates, "levels": _Levels}
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -174,9 +84,10 @@ class TableEncoder:
     """
 
     names: list[str]  #: the columns of the table, in the order of the fit
-    columns: list[_Column]  #: how each is encoded, without those that were left out
+    columns: list[Column]  #: how each is encoded, without those that were left out
     missing: Missing
     notes: list[str]  #: what was done to the columns that a user should know, in sentences
+    warnings: list[str] = field(default_factory=list)  #: those of them that can harm
 
     @classmethod
     def fit(cls, frame: Any, columns: Mapping[str | int, Kind] | None = None,
@@ -198,25 +109,25 @@ class TableEncoder:
             table, mass = table.filter((mass > 0).tolist()), mass[mass > 0]
         names = table.columns
         kinds = check_kinds(columns, names, len(names))
-        fitted: list[_Column] = []
-        notes: list[str] = []
+        fitted: list[Column] = []
+        remarks = _Remarks()
         gaps: dict[str, int] = {}
         for number, name in enumerate(names):
-            role, counts = _role_in_fit(table[name], name, mass, notes)
+            role, counts = _role_in_fit(table[name], name, mass, remarks.notes)
             column, gaps[name] = _fit_column(
-                table[name], role, counts, kinds.get(number), missing == "impute", mass, notes
+                table[name], role, counts, kinds.get(number), missing == "impute", mass, remarks
             )
             if column is not None:
                 fitted.append(column)
             elif missing == "refuse" or number in kinds:
                 raise ValueError(f"column {name!r} has no values at all: drop it.")
             else:
-                notes.append(f"{name!r} has no values at all and is left out.")
+                remarks.warnings.append(f"{name!r} has no values at all and is left out.")
         if missing == "refuse":
             _refuse_missing(gaps)
         if not fitted:
             raise ValueError(f"none of the columns has a value: {listed(names)}.")
-        return cls(names, fitted, missing, notes)
+        return cls(names, fitted, missing, remarks.notes, remarks.warnings)
 
     @property
     def encoded_names(self) -> list[str]:
@@ -229,36 +140,51 @@ class TableEncoder:
         kinds = [kind for column in self.columns for _, kind in column.labels]
         return {number: kind for number, kind in enumerate(kinds) if kind is not None}
 
-    def transform(self, frame: Any) -> Array:
-        """The numbers of a table, float64 [n, d]: columns are found by name, others are ignored."""
+    def transform(self, frame: Any, warn: bool = True) -> Array:
+        """The numbers of a table, float64 [n, d]: columns are found by name, others are ignored.
+
+        Levels that the fit has not seen give an `UnseenLevelsWarning` for each column that has some, unless `warn` is off.
+        """
         table = _opened(frame)
         absent = [column.name for column in self.columns if column.name not in table.columns]
         if absent:
             raise ValueError(f"the table lacks columns of the fit: {listed(absent)}; it has {listed(table.columns)}.")
         x = np.empty((len(table), len(self.encoded_names)))
         gaps: Counter[str] = Counter()
+        unseen: dict[str, Counter[str]] = {}
         left = 0
         for column in self.columns:
             right, top = left + len(column.labels), 0
+            unseen[column.name] = Counter()
             for chunk in _chunks(table[column.name]):
-                values, gone = column.encode(chunk)
+                values, gone, new = column.encode(chunk)
                 x[top : top + len(gone), left:right] = values
                 gaps[column.name] += int(gone.sum())
+                unseen[column.name].update(new)
                 top += len(gone)
             left = right
         if self.missing == "refuse":
             _refuse_missing(gaps)
+        for column in self.columns if warn else ():
+            if isinstance(column, Levels) and (new := unseen[column.name]):
+                warnings.warn(UnseenLevelsWarning(column.name, list(new), new.total(), column.fate), stacklevel=2)
         return x
 
     def state(self) -> dict[str, Any]:
         """All of it as numbers, text, lists and dicts, for JSON; `from_state` makes an equal encoder of it."""
-        kinds = {kind: name for name, kind in _COLUMNS.items()}
+        kinds = {kind: name for name, kind in COLUMNS.items()}
         columns = [
             {"type": kinds[type(column)]}
             | {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(column).items()}
             for column in self.columns
         ]
-        return {"names": list(self.names), "columns": columns, "missing": self.missing, "notes": list(self.notes)}
+        return {
+            "names": list(self.names),
+            "columns": columns,
+            "missing": self.missing,
+            "notes": list(self.notes),
+            "warnings": list(self.warnings),
+        }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> TableEncoder:
@@ -267,8 +193,9 @@ class TableEncoder:
             columns = []
             for entry in state["columns"]:
                 fields = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
-                columns.append(_COLUMNS[str(fields.pop("type"))](**fields))
-            return cls(list(state["names"]), columns, state["missing"], list(state["notes"]))
+                columns.append(COLUMNS[str(fields.pop("type"))](**fields))
+            told = list(state["notes"]), list(state.get("warnings", ()))  # older files have notes only
+            return cls(list(state["names"]), columns, state["missing"], *told)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no state of a TableEncoder: {error!r}.") from None
 
@@ -298,15 +225,6 @@ def _refuse_missing(gaps: Mapping[str, int]) -> None:
     if counts:
         shown = ", ".join(counts[:10]) + (f" and {len(counts) - 10} more columns" if len(counts) > 10 else "")
         raise ValueError(f'values are missing in {shown}: drop those rows, or fit with missing="impute".')
-
-
-def _allowed_role(column: _Column, chunk: Series) -> str:
-    """What the rows hold, if the column can read it."""
-    role = role_of(chunk, column.name)
-    integers = column.role == "level" and chunk.dtype.is_integer()  # a file whose codes happen to be all digits
-    if role != "empty" and role not in _READS[column.role] and not integers:
-        raise ValueError(f"column {column.name!r} held {plural(column.role)} in the fit and holds {plural(role)} now.")
-    return role
 
 
 def _role_in_fit(series: Series, name: str, mass: Array, notes: list[str]) -> tuple[str, Counter[str]]:
@@ -346,7 +264,7 @@ def _refuse_typos(name: str, counts: Counter[str]) -> None:
 
 
 def _fit_column(series: Series, role: str, counts: Counter[str], kind: Kind | None, impute: bool, mass: Array,
-                notes: list[str]) -> tuple[_Column | None, int]:  # fmt: skip
+                remarks: _Remarks) -> tuple[Column | None, int]:  # fmt: skip
     """How a column is encoded, None if it has no values, and how many of its values are missing."""
     name = series.name
     if role == "empty":
@@ -354,9 +272,9 @@ def _fit_column(series: Series, role: str, counts: Counter[str], kind: Kind | No
     if kind is not None and (role == "level" or (role != "number" and isinstance(kind, str))):
         raise ValueError(f"column {name!r} is declared as {kind!r} and holds {plural(role)}, not numbers.")
     if role == "level":
-        return _fit_levels(name, counts, float(mass.sum()), impute, notes)
+        return _fit_levels(name, counts, float(mass.sum()), impute, remarks)
     if role == "date":
-        return _fit_dates(series, kind, impute, mass, notes)
+        return _fit_dates(series, kind, impute, mass, remarks.notes)
     x = np.concatenate([floats_of(chunk, role_of(chunk, name), role, name) for chunk in _chunks(series)])
     seen = x[~np.isnan(x)]
     n_missing = len(x) - len(seen)
@@ -364,12 +282,12 @@ def _fit_column(series: Series, role: str, counts: Counter[str], kind: Kind | No
         return None, n_missing
     fill = float(seen[_middle(seen, mass[~np.isnan(x)])]) if impute else None
     if role != "number":
-        notes.append(f"{name!r} holds {role}s: used in {'days' if role == 'duration' else 'hours'}.")
+        remarks.notes.append(f"{name!r} holds {role}s: used in {'days' if role == 'duration' else 'hours'}.")
     if impute and n_missing:
-        notes.append(
+        remarks.notes.append(
             f"{name!r} lacks {n_missing} values: the median {fill:.6g} stands in, '{name} missing' marks them."
         )
-    return _Numbers(name, role, kind, fill, impute and n_missing > 0), n_missing
+    return Numbers(name, role, kind, fill, impute and n_missing > 0), n_missing
 
 
 def _middle(values: Array, mass: Array) -> int:
@@ -380,7 +298,7 @@ def _middle(values: Array, mass: Array) -> int:
 
 def _fit_dates(
     series: Series, kind: Kind | None, impute: bool, mass: Array, notes: list[str]
-) -> tuple[_Dates | None, int]:
+) -> tuple[Dates | None, int]:
     name = series.name
     zone = next((zone for chunk in _chunks(series) if (zone := zone_of(chunk, name)) is not None), None)
     chunks = [instants_of(chunk, role_of(chunk, name), zone, name) for chunk in _chunks(series)]
@@ -397,10 +315,10 @@ def _fit_dates(
     notes.append(f"{name!r} holds dates: used as {used}.")
     if impute and n_missing:
         notes.append(f"{name!r} lacks {n_missing} dates: the median stands in, '{name} missing' marks them.")
-    return _Dates(name, "date", kind, fill, impute and n_missing > 0, origin, zone, parts), n_missing
+    return Dates(name, "date", kind, fill, impute and n_missing > 0, origin, zone, parts), n_missing
 
 
-def _fit_levels(name: str, counts: Counter[str], n: float, impute: bool, notes: list[str]) -> tuple[_Levels, int]:
+def _fit_levels(name: str, counts: Counter[str], n: float, impute: bool, remarks: _Remarks) -> tuple[Levels, int]:
     total = counts.total()
     n_missing = round(n - total)
     if len(counts) > 50 and len(counts) > 0.5 * total:
@@ -412,14 +330,16 @@ def _fit_levels(name: str, counts: Counter[str], n: float, impute: bool, notes: 
     if impute and n_missing:
         fill = "missing"
         counts = counts + Counter({fill: n_missing})
-        notes.append(f"{name!r} lacks {n_missing} values: they are a level of their own, 'missing'.")
+        remarks.notes.append(f"{name!r} lacks {n_missing} values: they are a level of their own, 'missing'.")
     levels = sorted(counts)
+    rare: tuple[str, ...] | None = ()
     if len(levels) > MAX_LEVELS:
         own = sorted(
             (level for level in levels if level != "other"),
             key=lambda level: (level != "missing", -counts[level], level),
         )[: MAX_LEVELS - 1]
-        levels = sorted([*own, "other"])
-        notes.append(f"{name!r} has {len(counts)} levels: the {len(own)} most frequent have a column each, "
-                     f"the rest share '{name}=other'.")  # fmt: skip
-    return _Levels(name, "level", fill, tuple(levels)), n_missing
+        levels, others = sorted([*own, "other"]), sorted(counts.keys() - set(own))
+        rare = tuple(others) if len(others) <= MAX_RARE else None
+        remarks.warnings.append(f"{name!r} has {len(counts)} levels: the {len(own)} most frequent have a column each, "
+                                f"the rest share '{name}=other'.")  # fmt: skip
+    return Levels(name, "level", fill, tuple(levels), rare), n_missing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from harmonicgp.diagnostics.scores import (
 )
 
 MOST_POINTS = 5000
+MOST_NAMES = 10
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Case:
     scores: Scores | ClassificationScores
     sample: Array  #: row numbers, rising
     part: Any  #: those rows of X, as X was given
+    beyond: str  #: how many rows lie beyond the data of the fit, in words; empty if none does
 
     @classmethod
     def of(cls, model: Any, X: Any, y: Any) -> Case:
@@ -54,7 +57,10 @@ class Case:
         if n > MOST_POINTS:
             rows = np.sort(np.random.default_rng(0).choice(n, MOST_POINTS, replace=False))
         values = values.reshape(n, -1)
-        return cls(model, table, values, target_names(model, values.shape[1]), classes, scores, rows, take(table, rows))
+        masks = model.beyond(X) if hasattr(model, "beyond") else {}
+        words = beyond_in_words(rows_beyond(masks), n, list(masks), classes is not None) if masks else ""
+        names = target_names(model, values.shape[1])
+        return cls(model, table, values, names, classes, scores, rows, take(table, rows), words)
 
     @property
     def observed(self) -> Array:
@@ -73,3 +79,26 @@ class Case:
         if self.table.shape[1] != len(names) or self.table.dtype.kind not in "fiub":
             return None
         return self.table[self.sample][:, wanted].astype(np.float64)
+
+
+def rows_beyond(masks: Mapping[str, Array]) -> int:
+    """How many rows lie beyond the data in some column, from what a model's `beyond` gives."""
+    return int(np.any(list(masks.values()), axis=0).sum()) if masks else 0
+
+
+def beyond_in_words(rows: int, total: int, columns: Sequence[str], classes: bool) -> str:
+    """How many rows lie beyond the data of the fit, in which columns, and what that means.
+
+    Examples:
+        >>> beyond_in_words(312, 10_000, ["when (trend)", "age"], classes=False)
+        '312 of 10,000 rows lie beyond the data of the fit in when (trend), age: their error bars widen, their means lean
+        on the model.'
+    """
+    shown = ", ".join(columns[:MOST_NAMES]) + (f" and {len(columns) - MOST_NAMES} more" if columns[MOST_NAMES:] else "")
+    one = rows == 1
+    words = f"{rows:,} of {total:,} rows {'lies' if one else 'lie'} beyond the data of the fit in {shown}: "
+    if classes:
+        return words + ("its" if one else "their") + " probabilities lean on the model."
+    if one:
+        return words + "its error bar widens, its mean leans on the model."
+    return words + "their error bars widen, their means lean on the model."

@@ -18,7 +18,12 @@ from harmonicgp.diagnostics.scores import LEVELS, Array, ClassificationScores, S
 _MOST_COLUMNS = 60
 _MOST_CLASSES = 10
 _SHOWN_BINS = 20
-_VALIDATION = {"rmse": "RMSE", "nll": "mean −log density", "log_loss": "log loss"}
+_VALIDATION = {
+    "rmse": "RMSE",
+    "nll": "mean −log density",
+    "log_loss": "log loss",
+    "coverage": "rows in their 95 % interval",
+}
 
 
 def data(case: Case) -> str:
@@ -156,7 +161,8 @@ def _validation(model: Any) -> str:
     found = getattr(model, "validation_", None)
     if not found:
         return paragraph("The fit held out no rows of its own.")
-    lines = [f"{_VALIDATION.get(key, key)}: {_value(key, value)}" for key, value in found.items() if key != "rows"]
+    names = {key: key if isinstance(value, dict) else _VALIDATION.get(key, key) for key, value in found.items()}
+    lines = [f"{names[key]}: {_value(key, value)}" for key, value in found.items() if key != "rows"]
     rows = f"{number(found['rows'])} rows" if "rows" in found else "the rows"
     return paragraph(f"On {rows} that the fit held out itself:") + items(lines)
 

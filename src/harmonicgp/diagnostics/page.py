@@ -24,7 +24,7 @@ body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.55 s
   Roboto, "Liberation Sans", sans-serif; overflow-wrap: anywhere; }
 header, main, footer { max-width: 68rem; margin: 0 auto; padding: 0 1.25rem; }
 header { padding-top: 2rem; }
-h1 { font-size: 1.8rem; line-height: 1.2; margin: 0 0 .5rem; }
+h1 { font-size: clamp(1.3rem, 6vw, 1.8rem); line-height: 1.2; margin: 0 0 .5rem; }
 h2 { font-size: 1.3rem; margin: 2.5rem 0 .5rem; padding-top: .75rem; border-top: 1px solid var(--line); }
 h3 { font-size: 1.05rem; margin: 1.5rem 0 .4rem; }
 p, ul { max-width: 46rem; margin: .5rem 0; }
@@ -42,12 +42,14 @@ figure { margin: 0; min-width: 0; }
 img { display: block; width: 100%; max-width: 100%; height: auto; background: #fff; border: 1px solid var(--line);
   border-radius: .5rem; }
 figcaption { margin-top: .3rem; }
-.scroll { overflow-x: auto; max-width: 100%; margin: .75rem 0; }
+.scroll { overflow-x: auto; max-width: 100%; margin: .75rem 0; container-type: inline-size; }
 table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
 caption { text-align: left; padding-bottom: .3rem; }
+caption span { display: block; position: sticky; left: 0; max-width: min(46rem, 100vw - 2.5rem); max-width: min(46rem, 100cqw); }
 th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; max-width: 22rem; }
-thead th { color: var(--soft); font-weight: 600; white-space: nowrap; }
-td.number, th.number { text-align: right; white-space: nowrap; }
+thead th { color: var(--soft); font-weight: 600; max-width: 12rem; overflow-wrap: break-word; vertical-align: bottom; }
+td.number, th.number { text-align: right; }
+td.number { white-space: nowrap; }
 tr.chosen { background: var(--marked); font-weight: 600; }
 th.name, td.text { overflow-wrap: anywhere; }
 th.name { min-width: 7rem; }
@@ -148,7 +150,8 @@ def table(
     top = "".join(_cell(cell, "th", scope="col") for cell in head)
     label = escape(caption, quote=True)
     return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{label}">\n<table>\n<caption>{escape(caption)}</caption>\n'
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{label}">\n<table>\n'
+        f"<caption><span>{escape(caption)}</span></caption>\n"
         f"<thead><tr>{top}</tr></thead>\n<tbody>\n{''.join(lines)}</tbody>\n</table>\n</div>\n"
     )
 

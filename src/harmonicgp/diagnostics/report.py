@@ -34,6 +34,18 @@ from harmonicgp.diagnostics.scores import Array, ClassificationScores, Scores, t
 MOST_TARGETS = 6
 _MOST_BARS = 20
 _MOST_MARKS = 2000
+_LEGEND = {  # of the table of candidates
+    "blocks": "the parts that the symmetry splits the model into; 1 is no symmetry",
+    "n_inducing": "inducing points of each part",
+    "warp": "whether skewed columns were made normal first",
+    "posterior": "in training, parts on their own (block) or all together (joint)",
+    "finish": "the same at the end of the short fit, when all of its rows are taken in at once",
+    "steps": "training steps of the short fit",
+    "cost": "operations of the short fit, counted from its sizes: about the same for all candidates of a round",
+    "bound": "how well the short fit explains its rows, by row: higher is better, and decides; – where the short fit failed",
+    "round": "1 compares all on few rows, 2 the best of them on more; bounds compare within a round",
+    "chosen": "what the model was fitted with",
+}
 
 
 def write_report(
@@ -65,7 +77,7 @@ def _page(case: Case, title: str | None) -> str:
 
 def _sections(case: Case) -> list[Section]:
     sections = [
-        Section("warnings", "What to know first", _warnings(case.model)),
+        Section("warnings", "What to know first", _warnings(case)),
         Section("data", "The data", data(case)),
         Section("scores", "Scores", scores_in_words(case)),
     ]
@@ -102,9 +114,13 @@ def _target(case: Case, p: int) -> Section:
     )
 
 
-def _warnings(model: Any) -> str:
-    found = [str(warning) for warning in getattr(model, "warnings_", None) or []]
-    return items(found, "warnings") if found else paragraph("The fit gave no warnings.")
+def _warnings(case: Case) -> str:
+    """What can harm, then what else was done or found."""
+    found = [str(warning) for warning in getattr(case.model, "warnings_", None) or []]
+    notes = [case.beyond] if case.beyond else []
+    notes += [str(note) for note in getattr(case.model, "notes_", None) or []]
+    first = items(found, "warnings") if found else paragraph("The fit gave no warnings.")
+    return first + (items(notes) if notes else "")
 
 
 def _learning(model: Any) -> str:
@@ -194,7 +210,8 @@ def _symmetry(model: Any) -> str:
     cells = [[Cell(_plain(row.get(key)), right) for key, right in zip(keys, numeric, strict=True)] for row in rows]
     for i in chosen:
         cells[i][0] = replace(cells[i][0], text=f"✓ {cells[i][0].text}")  # not by colour alone
-    return words + table("Candidates; the chosen one is marked.", head, cells, chosen)
+    legend = [f"{str(key).replace('_', ' ')}: {_LEGEND[key]}." for key in keys if key in _LEGEND]
+    return words + table("Candidates; the chosen one is marked.", head, cells, chosen) + items(legend, "soft")
 
 
 def _is_chosen(row: dict[str, Any], name: str) -> bool:
@@ -287,7 +304,7 @@ def _timings(model: Any) -> str:
 
 
 def _loading(model: Any) -> str:
-    lines = 'from harmonicgp.estimators import load_model\n\nmodel = load_model("model.hgp")\n'
+    lines = 'from harmonicgp import load_model\n\nmodel = load_model("model.hgp")\n'
     lines += (
         "model.predict_proba(X)" if hasattr(model, "predict_proba") else "mean, std = model.predict(X, return_std=True)"
     )

@@ -1,11 +1,11 @@
-"""What regression and classification share: from a table to a fitted model, and back to predictions of f."""
+"""What regression and classification share: from numbers to a fitted model, and back to predictions of f."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,18 +13,13 @@ from typing import Any, TypeAlias
 import gpytorch
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from tqdm import tqdm
 
-from harmonicgp._validation import whole_number
 from harmonicgp.actions import Action, PrincipalNegation
-from harmonicgp.data.tables import Kind, TableEncoder, check_kinds, is_frame
-from harmonicgp.estimators.arrays import validated
 from harmonicgp.estimators.candidates import (
-    KERNELS,
     ONE_BLOCK,
     Candidate,
     affordable,
@@ -35,18 +30,18 @@ from harmonicgp.estimators.candidates import (
     make_kernel,
     step_cost,
 )
-from harmonicgp.estimators.inputs import Array, Columns, Inputs, check_size
+from harmonicgp.estimators.inputs import Array, Columns, Inputs
+from harmonicgp.estimators.reading import Reading
 from harmonicgp.estimators.rows import Rows
 from harmonicgp.estimators.saving import read_choice, write_choice
 from harmonicgp.estimators.search import Data, SymmetryChoice, Trials, search
 from harmonicgp.features import Features, SparseFeatures
-from harmonicgp.groups import Resolution, check_resolution
 from harmonicgp.inference.closed_form import MAX_DENSE, chunks
 from harmonicgp.inference.posterior import Family
 from harmonicgp.inference.prediction import Predictor
 from harmonicgp.kernels.globe import GlobeKernel
 from harmonicgp.likelihoods.observation import Bound, observe
-from harmonicgp.training import Callback, Fit, Schedule, fit
+from harmonicgp.training import Fit, Schedule, fit
 from harmonicgp.training.exact import fit_exact
 from harmonicgp.training.full_data import absorb
 from harmonicgp.training.problem import Problem
@@ -55,7 +50,8 @@ from harmonicgp.training.problem import Problem
 SMALL = 2000
 #: Rows of a prediction at a time.
 CHUNK = 65_536
-
+#: How far from the data of the fit rows are not yet beyond them, as a share of a column's range.
+NEAR = 0.01
 
 MakeLikelihood: TypeAlias = Callable[[torch.dtype], gpytorch.likelihoods.Likelihood]
 
@@ -70,146 +66,8 @@ class Components:
     residual_std: Array  #: what no inducing point sees, [n], or [n, P]
 
 
-class HarmonicGPBase(BaseEstimator):
+class HarmonicGPBase(Reading):
     """Not for use by itself: see HarmonicGPRegressor and HarmonicGPClassifier."""
-
-    # Arguments, set by the subclasses' __init__.
-    kernel: str | gpytorch.kernels.Kernel
-    symmetry: str | Action | None
-    n_inducing: int | str
-    share_inducing: bool
-    resolution: Resolution
-    posterior: str
-    warp: str | None
-    columns: Any
-    missing: str
-    max_steps: int
-    batch_size: int
-    learning_rate: float
-    time_budget: float | None
-    validation_fraction: float
-    early_stopping: bool
-    checkpoint_dir: str | Path | None
-    callbacks: Sequence[Callback] | None
-    dtype: str
-    random_state: Any
-    progress: bool
-
-    # --- arguments ----------------------------------------------------------------------------------------------------
-
-    def _check_arguments(self) -> None:
-        if not (self.symmetry is None or self.symmetry == "auto" or isinstance(self.symmetry, Action)):
-            raise TypeError(
-                'symmetry must be "auto", None for one block, or an action of harmonicgp.actions, such as Negation([0]); '
-                f"got {self.symmetry!r}."
-            )
-        if not (
-            isinstance(self.kernel, gpytorch.kernels.Kernel)
-            or (isinstance(self.kernel, str) and self.kernel in KERNELS)
-        ):
-            raise ValueError(f"kernel must be one of {sorted(KERNELS)} or a GPyTorch kernel; got {self.kernel!r}.")
-        for name, allowed in (
-            ("posterior", ("auto", "block", "joint")),
-            ("warp", ("auto", None, "quantile")),
-            ("missing", ("refuse", "impute")),
-            ("dtype", ("auto", "float32", "float64")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {getattr(self, name)!r}.")
-        if self.n_inducing != "auto":
-            m = whole_number(self.n_inducing, "n_inducing", 1)
-            if self.posterior == "joint" and isinstance(self.symmetry, Action):
-                features = m * self.symmetry.group.order
-                if features > MAX_DENSE:
-                    raise ValueError(
-                        f'a joint posterior of {features} features is too large: use posterior="block", or at most '
-                        f"{MAX_DENSE // self.symmetry.group.order} inducing points a block."
-                    )
-        check_resolution(self.resolution)
-        self._schedule()  # checks the rest
-
-    def _schedule(self, **changes: Any) -> Schedule:
-        settings: dict[str, Any] = {
-            "max_steps": self.max_steps,
-            "batch_size": self.batch_size,
-            "learning_rate": self.learning_rate,
-            "time_budget": self.time_budget,
-            "validation_fraction": self.validation_fraction,
-            "early_stopping": bool(self.early_stopping),
-            "progress": bool(self.progress),
-        }
-        return Schedule(**(settings | changes))
-
-    # --- tables to numbers --------------------------------------------------------------------------------------------
-
-    def _encode(self, X: Any, reset: bool = False, weights: Array | None = None) -> Array:
-        """Rows as float64 numbers [n, d]; with `reset` the encoding is learned."""
-        if is_table(X):
-            self._check_names(X, reset)
-            if reset:
-                self._table: TableEncoder | None = TableEncoder.fit(X, self._declared(), self.missing, weights)  # type: ignore[arg-type]
-                return self._table.transform(X)
-            if self._table is not None:
-                return self._table.transform(X)
-        elif reset:
-            self._table = None
-        elif self._table is not None and len(self._table.names) != len(self._table.encoded_names):
-            raise ValueError(
-                "the model was fitted to a table whose columns hold text, dates or gaps: give a table with the columns "
-                f"{', '.join(self._table.names)}."
-            )
-        rows: Array = validated(self, X, reset=reset)
-        return rows
-
-    def _check_names(self, X: Any, reset: bool) -> None:
-        """Learn or compare the names of a table's columns."""
-        names = getattr(X, "column_names", None)  # Arrow's, which scikit-learn does not read
-        if names is None:
-            validate_data(self, X, skip_check_array=True, reset=reset)
-        elif reset:
-            self.feature_names_in_, self.n_features_in_ = np.array(names, dtype=object), len(names)
-        elif list(names) != list(getattr(self, "feature_names_in_", names)):
-            raise ValueError(
-                "the columns of X should be those of fit, in the same order: "
-                f"{', '.join(map(str, self.feature_names_in_))}; got {', '.join(names)}."
-            )
-
-    def _declared(self) -> Mapping[str | int, Kind] | None:
-        if self.columns is None or self._image() is not None:
-            return None
-        if not isinstance(self.columns, Mapping):
-            raise TypeError(
-                'columns must be a dict such as {"lon": "longitude", "lat": "latitude", "hour": ("periodic", 24)}, or '
-                f'("image", (height, width)); got {self.columns!r}.'
-            )
-        return self.columns
-
-    def _image(self) -> tuple[int, int] | None:
-        """The height and width, where every row is an image."""
-        if isinstance(self.columns, tuple) and len(self.columns) == 2 and self.columns[0] == "image":
-            h, w = self.columns[1]
-            return whole_number(h, "the height of an image", 1), whole_number(w, "the width of an image", 1)
-        return None
-
-    def _describe(self, X: Array) -> None:
-        """Names and kinds of the encoded columns."""
-        if self._table is not None:
-            self.encoded_names_, self.column_kinds_ = list(self._table.encoded_names), dict(self._table.kinds)
-        else:
-            self.encoded_names_ = [f"column {j}" for j in range(X.shape[1])]
-            self.column_kinds_ = check_kinds(self._declared() or {}, None, X.shape[1])
-        image = self._image()
-        if image is not None and image[0] * image[1] != X.shape[1]:
-            raise ValueError(
-                f"images of {image[0]} x {image[1]} need {image[0] * image[1]} columns; X has {X.shape[1]}."
-            )
-        check_size(X, self.encoded_names_)
-        for j, kind in self.column_kinds_.items():
-            if kind == "latitude" and np.abs(X[:, j]).max() > 90:
-                raise ValueError(
-                    f"column {self.encoded_names_[j]} is declared a latitude and reaches {np.abs(X[:, j]).max():g} degrees: "
-                    "are longitude and latitude swapped?"
-                )
 
     # --- fitting ------------------------------------------------------------------------------------------------------
 
@@ -227,7 +85,9 @@ class HarmonicGPBase(BaseEstimator):
             columns = Columns.as_given(rows.X, rows.counts, kinds, self._raw_columns(rows.X.shape[1]))
         else:
             columns = Columns.find(rows.X, rows.counts, kinds, self.encoded_names_, image)
-        self.warnings_ = [*(self._table.notes if self._table is not None else ()), *columns.notes]
+        self.notes_ = [*(self._table.notes if self._table is not None else ()), *columns.notes]
+        self.warnings_ = list(self._table.warnings) if self._table is not None else []
+        self.ranges_: list[list[float]] | None = np.stack((rows.X.min(0), rows.X.max(0)), 1).tolist()
         data = Data(rows.X, target, noise, rows.counts, columns)
         observed = observe(likelihood(self._dtype))
         # Under Gaussian noise outputs share their precision; otherwise each has its own, and steps are tried and mended.
@@ -434,6 +294,29 @@ class HarmonicGPBase(BaseEstimator):
         problem = Problem(predictor.features, observation, x, y, None, known, bound, weights)
         posterior = absorb(problem, predictor.whitened, predictor.posterior)
         self._predictor = Predictor(predictor.features, predictor.whitened, posterior, None, predictor.chunk_size)
+        if self.ranges_ is not None:
+            ends = zip(self.ranges_, X.min(0).tolist(), X.max(0).tolist(), strict=True)
+            self.ranges_ = [[min(low, least), max(high, most)] for (low, high), least, most in ends]
+
+    def beyond(self, X: Any) -> dict[str, Array]:
+        """Rows beyond the data of the fit: by encoded column that has some, a mask [n] of the rows outside its range.
+
+        A hundredth of the range is allowed for. Columns that go round (periods, longitude), latitudes and images have no such
+        rows; nor have models from files of older versions, which keep no ranges.
+        """
+        check_is_fitted(self, "_predictor")
+        rows = self._encode(X)
+        found: dict[str, Array] = {}
+        if self.ranges_ is None or self._image() is not None:
+            return found
+        exempt = {*self.column_kinds_, *self._raw_columns(rows.shape[1])}
+        for j in sorted({*self._inputs.order.tolist()} - exempt):
+            low, high = self.ranges_[j]
+            near = NEAR * (high - low)
+            outside = (rows[:, j] < low - near) | (rows[:, j] > high + near)
+            if outside.any():
+                found[self.encoded_names_[j]] = outside
+        return found
 
     def predict_components(self, X: Any) -> Components:
         """The parts of f, one for each harmonic, in the units of y (of f itself under a transformed target or classes).
@@ -469,11 +352,6 @@ class HarmonicGPBase(BaseEstimator):
         check_is_fitted(self, "_predictor")
         Z = torch.cat([Z.detach().reshape(-1, Z.shape[-1]) for Z in self._predictor.features.inducing()])
         return self._inputs.inverse(Z.double().numpy(), len(self.encoded_names_))
-
-
-def is_table(X: Any) -> bool:
-    """Whether X is a frame with names; one without (numbered columns) is an array."""
-    return is_frame(X) and all(isinstance(name, str) for name in getattr(X, "column_names", X.columns))
 
 
 def fresh_seed(random_state: Any) -> int:

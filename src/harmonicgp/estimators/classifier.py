@@ -21,8 +21,9 @@ from sklearn.utils.validation import (
 
 from harmonicgp.actions import Action
 from harmonicgp.estimators.arrays import is_missing, n_rows, plain_array, target_names, validated, weights_of
-from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed, is_table
+from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed
 from harmonicgp.estimators.inputs import Array
+from harmonicgp.estimators.reading import is_table
 from harmonicgp.estimators.rows import merge
 from harmonicgp.estimators.saving import SavedModel
 from harmonicgp.groups import Resolution

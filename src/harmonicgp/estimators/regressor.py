@@ -21,10 +21,11 @@ from sklearn.utils.validation import (
 from harmonicgp._validation import whole_number
 from harmonicgp.actions import Action
 from harmonicgp.estimators.arrays import known_errors, n_rows, numbers, plain_array, target_names, validated, weights_of
-from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed, is_table
+from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed
 from harmonicgp.estimators.candidates import make_gaussian, make_student_t
 from harmonicgp.estimators.inputs import Array
 from harmonicgp.estimators.predictive import Conformal, Noise, Predictive, uneven
+from harmonicgp.estimators.reading import is_table
 from harmonicgp.estimators.rows import Rows, merge
 from harmonicgp.estimators.saving import SavedModel
 from harmonicgp.estimators.search import SymmetryChoice

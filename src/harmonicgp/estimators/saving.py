@@ -45,7 +45,9 @@ _PLAIN = (
     "encoded_names_",
     "target_names_",
     "timings_",
+    "notes_",
     "warnings_",
+    "ranges_",
     "validation_",
 )
 _PRIVATE = ("_one", "_seed")
@@ -142,6 +144,7 @@ def unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
         arguments["kernel"].load_state_dict(_tensors(tensors, "argument."))
     arguments["columns"] = _columns_from(arguments["columns"])
     model = known[header["estimator"]](**arguments)
+    model.notes_, model.ranges_ = [], None  # which older files do not have
     for name, value in header["plain"].items():
         if name not in (*_PLAIN, *_PRIVATE):
             raise KeyError(name)
