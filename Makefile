@@ -9,7 +9,7 @@ READY := .venv/.ready
 # Many small factorisations: two workers of one thread each beat one worker of two.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test test-all bench docs format lint setup clean
+.PHONY: demo test test-all test-sanitized bench docs format lint setup clean
 
 setup: $(READY)
 
@@ -33,8 +33,16 @@ test: lint
 test-all: lint
 	$(ONE_THREAD) HYPOTHESIS_PROFILE=full $(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term -q
 
+# The compiled code under the address and undefined-behaviour sanitizers; the interpreter itself is not built with them.
+test-sanitized: $(READY)
+	LD_PRELOAD="$$($${CC:-cc} -print-file-name=libasan.so) $$($${CC:-cc} -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+	HARMONICGP_CFLAGS="-g -fsanitize=address,undefined -fno-sanitize-recover=all" HARMONICGP_MUST_COMPILE=1 $(ONE_THREAD) \
+	$(BIN)/pytest -q -s -n 0 tests/kernels/test_fused.py tests/features
+
 bench: $(READY)
-	$(BIN)/python -m benchmarks.gram
+	$(BIN)/python -m benchmarks.gram --output $(OUTPUT)
+	$(BIN)/python -m benchmarks.step --output $(OUTPUT)
+	$(BIN)/python -m benchmarks.growth --output $(OUTPUT)
 	$(BIN)/python -m benchmarks.gradient_batch
 
 docs: $(READY)

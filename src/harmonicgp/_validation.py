@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from operator import index as as_integer
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,3 +57,17 @@ def coordinates(values: Sequence[int], name: str) -> tuple[int, ...]:
     if len(set(result)) != len(result):
         raise ValueError(f"{name} names a coordinate twice: {list(result)}.")
     return result
+
+
+def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """A backward pass whose own derivative is not to be had: asked for a graph of it, it says so."""
+
+    @wraps(backward)
+    def checked(ctx: Any, *gradients: Any) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "features and Gram matrices have first derivatives only: call backward or grad without create_graph=True."
+            )
+        return backward(ctx, *gradients)
+
+    return checked

@@ -17,6 +17,7 @@ from torch import Tensor
 from harmonicgp.actions import Action
 from harmonicgp.groups import Resolution, check_resolution
 from harmonicgp.kernels.functions import KernelLike, check_kernel, kernel_diagonal, kernel_matrix
+from harmonicgp.kernels.fused import FusedGram
 from harmonicgp.kernels.invariance import check_invariant
 
 
@@ -122,7 +123,21 @@ class HarmonicKernel:
             )
         if x1.dtype != x2.dtype:
             raise TypeError(f"x1 is {x1.dtype} and x2 is {x2.dtype}: bring both to one dtype.")
-        return self.transform(lambda moved: kernel_matrix(self.kernel, moved, x2), x1, separate)
+        fused = None if separate else self._fused(x1.shape[-1])
+        if fused is None:
+            return self.transform(lambda moved: kernel_matrix(self.kernel, moved, x2), x1, separate)
+        real, paired = fused(x1, x2)
+        return paired if fused.plan.pairs else real
+
+    def _fused(self, d: int) -> FusedGram | None:
+        """The fused path: all blocks of the real and the complex resolution, where kernel and action allow it."""
+        group = self.action.group
+        if self.resolution == "full" and not group.is_real:
+            return None
+        blocks, real = range(self.n_blocks), self.resolution == "real" or group.is_real
+        return FusedGram.of(
+            self.kernel, self.action, self.resolution, d, blocks if real else (), () if real else blocks
+        )
 
     def diagonal(self, x: Tensor) -> Tensor:
         """k_t(x, x), real: [n, d] or [blocks, n, d] -> [blocks, n]."""

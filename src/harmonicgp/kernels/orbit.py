@@ -1,0 +1,386 @@
+"""The orbit sum: harmonic Gram matrices of a kernel of distances or inner products, in one fused pass.
+
+    K_t[i, j] = scale sum_s W[t, s] f( a_i + b_j + sum_k C[s, k] u_i^(k) . v_j^(k) )
+
+Under a linear action only the inner product s.x . x' changes with s, and it splits into few parts that s merely weighs
+(`kernels.linear`). f is the kernel's profile (`kernels.profiles`). Nothing of size |G| m n is ever held: compiled code
+works in the processor's cache, PyTorch, where there is no compiler, in tiles of rows. Gradients recompute f.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harmonicgp import native
+from harmonicgp._threads import cuts, side_by_side
+from harmonicgp._validation import first_order
+from harmonicgp.groups import Group, Resolution
+
+#: Elements of a group up to which compiled code weighs them in passing; beyond it matrix products do, and f alone is compiled,
+MAX_OWN_ORDER = 16
+#: and beyond this FFTs do.
+MAX_DENSE_ORDER = 64
+#: Width of u, over all parts, up to which compiled code forms the inner products itself; beyond it matrix products do.
+MAX_OWN_WIDTH = 48
+#: Numbers of a tile of the PyTorch path.
+_TILE = 1 << 20
+#: Evaluations of f below which a second thread costs more than it brings.
+_SMALL = 1 << 16
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A kernel as a function of one number t: the squared distance (clamped at zero), or the inner product.
+
+    `slope` gives f'(t) and df/dparameter, from t and f(t).
+    """
+
+    name: str
+    value: Callable[[Tensor, float], Tensor]
+    slope: Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor | None]]
+    code: int | None = None  #: its number in the C file
+    stationary: bool = True
+
+
+def _rbf(t: Tensor, _: float) -> Tensor:
+    return t.mul_(-0.5).exp_()
+
+
+def _matern12(t: Tensor, _: float) -> Tensor:
+    return t.sqrt_().neg_().exp_()
+
+
+def _matern12_slope(t: Tensor, f: Tensor, _: float) -> tuple[Tensor, None]:
+    r = t.sqrt()
+    kink = r < (1e-150 if t.dtype == torch.float64 else 1e-18)  # no direction is up
+    return torch.where(kink, torch.zeros_like(f), -0.5 * f / r.masked_fill(kink, 1.0)), None
+
+
+def _matern32(t: Tensor, _: float) -> Tensor:
+    r = t.mul_(3.0).sqrt_()
+    return torch.exp(-r).mul_(r.add_(1.0))
+
+
+def _matern52(t: Tensor, _: float) -> Tensor:
+    r = t.mul_(5.0).sqrt_()
+    return torch.exp(-r).mul_(1 + r * (1 + r / 3))
+
+
+def _rational_quadratic_slope(t: Tensor, f: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+    base = 1 + t / (2 * alpha)
+    return -0.5 * f / base, f * ((base - 1) / base - base.log())
+
+
+def _power_slope(t: Tensor, f: Tensor, power: float) -> tuple[Tensor, None]:
+    return power * t ** (power - 1) if power > 0 else torch.zeros_like(t), None
+
+
+def _angle(c: Tensor, order: float) -> Tensor:
+    """J_n(c) / pi of the arc-cosine kernels, see `kernels.arccosine`."""
+    c = c.clamp(-1.0, 1.0)
+    rest = math.pi - torch.acos(c)
+    if order == 0:
+        return rest / math.pi
+    sin = (1 - c * c).sqrt()
+    return (sin + rest * c if order == 1 else 3 * sin * c + rest * (1 + 2 * c * c)) / math.pi
+
+
+def _angle_slope(c: Tensor, f: Tensor, order: float) -> tuple[Tensor, None]:
+    if order > 0:
+        return order**2 * _angle(c, order - 1), None
+    sin2 = 1 - c * c
+    edge = sin2 <= 4 * torch.finfo(c.dtype).eps
+    return torch.where(edge, torch.zeros_like(c), sin2.masked_fill(edge, 1.0).rsqrt() / math.pi), None
+
+
+PROFILES = {
+    profile.name: profile
+    for profile in (
+        Profile("rbf", _rbf, lambda t, f, _: (-0.5 * f, None), 0),
+        Profile("matern12", _matern12, _matern12_slope, 1),
+        Profile("matern32", _matern32, lambda t, f, _: (-1.5 * (3 * t).sqrt().neg().exp(), None), 2),
+        Profile(
+            "matern52",
+            _matern52,
+            lambda t, f, _: ((-5 / 6) * (1 + (5 * t).sqrt()) * (5 * t).sqrt().neg().exp(), None),
+            3,
+        ),
+        Profile("rational_quadratic", lambda t, a: (1 + t / (2 * a)) ** -a, _rational_quadratic_slope, 4),
+        Profile("power", lambda t, p: t**p, _power_slope, 5, stationary=False),
+        Profile("angle", _angle, _angle_slope, None, stationary=False),
+    )
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What an orbit sum does, but for its numbers: the group's weights and the parts of the inner product."""
+
+    group: Group
+    resolution: Resolution
+    reals: tuple[int, ...]  #: places of the blocks whose matrices are real
+    pairs: tuple[int, ...]  #: and of those that are complex
+    ends: tuple[int, ...]  #: where each part ends among the columns of u
+    C: Tensor  #: [|G|, parts], float64
+    rest: bool  #: the first part moves with no element
+    negation: bool  #: the others are negated by one way each
+    profile: Profile
+
+    @cached_property
+    def W(self) -> Tensor:
+        """Real weights, [reals + 2 pairs, |G|]: real blocks, then real parts, then imaginary ones."""
+        weights = self.group.weights(self.resolution).conj()
+        real, paired = weights[list(self.reals)], weights[list(self.pairs)]
+        parts = [real.real if real.is_complex() else real]
+        if self.pairs:
+            parts += [paired.real, paired.imag]
+        return torch.cat(parts).contiguous()
+
+    @cached_property
+    def ways(self) -> int:
+        """J where the transform is Walsh and Hadamard's over all blocks, else 0."""
+        whole = self.group.is_real and self.reals == tuple(range(self.group.order))
+        return self.group.order.bit_length() - 1 if whole else 0
+
+    def tensors(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Ends, C and W for compiled code."""
+        key = (like.dtype, like.device)
+        if key not in self._cache:
+            ends = torch.tensor(self.ends, dtype=torch.int64)
+            self._cache[key] = (ends, self.C.to(like).contiguous(), self.W.to(like).contiguous())
+        return self._cache[key]
+
+    @cached_property
+    def _cache(self) -> dict[Any, tuple[Tensor, Tensor, Tensor]]:
+        return {}
+
+    def parts(self) -> Iterator[slice]:
+        """The columns of u of each part."""
+        start = 0
+        for end in self.ends:
+            yield slice(start, end)
+            start = end
+
+    def is_compiled(self, like: Tensor) -> bool:
+        """Whether there is compiled code for f."""
+        return self.profile.code is not None and like.device.type == "cpu" and native.available()
+
+    def is_native(self, like: Tensor) -> bool:
+        """Whether compiled code does all of it in one pass."""
+        return (self.group.order <= MAX_OWN_ORDER or self.ways > 0) and self.is_compiled(like)
+
+
+def orbit_sum(
+    plan: Plan, a: Tensor, b: Tensor, U: Tensor, V: Tensor, scale: Tensor, parameter: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The matrices [reals, m, n] and, complex, [pairs, m, n], from a [m], b [n], U [m, width], V [width, n] and two scalars.
+
+    Differentiable once in all of them.
+    """
+    real, paired = _OrbitSum.apply(a, b, U, V, scale, parameter, plan)
+    return real, torch.view_as_complex(paired)
+
+
+class _OrbitSum(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, a: Tensor, b: Tensor, U: Tensor, V: Tensor, scale: Tensor, parameter: Tensor, plan: Plan
+    ) -> tuple[Tensor, Tensor]:
+        a, b, U, V = (t.detach().contiguous() for t in (a, b, U, V))
+        ctx.save_for_backward(a, b, U, V, scale, parameter)
+        ctx.plan = plan
+        m, n = len(a), len(b)
+        real, paired = U.new_empty(len(plan.reals), m, n), U.new_empty(len(plan.pairs), m, n, 2)
+        forward = _native_forward if plan.is_native(U) else _torch_forward
+        forward(plan, a, b, U, V, float(scale), float(parameter), real, paired)
+        return real, paired
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, g_real: Tensor, g_paired: Tensor) -> tuple[Tensor | None, ...]:
+        a, b, U, V, scale, parameter = ctx.saved_tensors
+        plan: Plan = ctx.plan
+        backward = _native_backward if plan.is_native(U) else _torch_backward
+        g_real, g_paired = g_real.contiguous(), g_paired.contiguous()
+        by_a, by_b, by_U, by_V, total, turned = backward(
+            plan, a, b, U, V, float(scale), float(parameter), g_real, g_paired
+        )
+        by_scale = torch.as_tensor(total, dtype=scale.dtype, device=scale.device).reshape(scale.shape)
+        by_parameter = torch.as_tensor(turned * float(scale), dtype=parameter.dtype, device=parameter.device)
+        return by_a, by_b, by_U, by_V, by_scale, by_parameter.reshape(parameter.shape), None
+
+
+# Compiled ------------------------------------------------------------------------------------------------------------
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None or tensor.numel() == 0 else tensor.data_ptr()
+
+
+def _problem(plan: Plan, m: int, n: int, width: int, scale: float, parameter: float) -> native.Problem:
+    assert plan.profile.code is not None
+    return native.Problem(
+        m, n, len(plan.ends), width, plan.group.order, len(plan.reals), len(plan.pairs), int(plan.rest), plan.ways,
+        int(plan.negation and 2**plan.ways == plan.group.order), plan.profile.code, parameter, scale,
+    )  # fmt: skip
+
+
+def _run(pieces: list[Callable[[], int]]) -> None:
+    if any(side_by_side(pieces)):
+        raise MemoryError("the orbit sum found no memory for its work space.")
+
+
+def _products(plan: Plan, U: Tensor, V: Tensor) -> Tensor | None:
+    """The parts of the inner products, [parts, m, n], where matrix products make them sooner."""
+    if U.shape[1] <= MAX_OWN_WIDTH:
+        return None
+    comps = U.new_empty(len(plan.ends), U.shape[0], V.shape[1])
+    for k, part in enumerate(plan.parts()):
+        torch.mm(U[:, part], V[part], out=comps[k])
+    return comps
+
+
+def _native_forward(
+    plan: Plan, a: Tensor, b: Tensor, U: Tensor, V: Tensor, scale: float, parameter: float, real: Tensor, paired: Tensor
+) -> None:
+    (m, width), n = U.shape, V.shape[1]
+    ends, C, W = plan.tensors(U)
+    comps = _products(plan, U, V)
+    call = native.function("forward", U.dtype)
+    problem = ctypes.byref(_problem(plan, m, n, width, scale, parameter))
+    tensors = [_address(t) for t in (a, b, U, V, comps, ends, C, W, real, paired)]
+    _run([partial(call, problem, first, last, *tensors) for first, last in cuts(m, plan.group.order * m * n // _SMALL)])
+
+
+def _native_backward(
+    plan: Plan, a: Tensor, b: Tensor, U: Tensor, V: Tensor, scale: float, parameter: float, real: Tensor, paired: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, float, float]:
+    (m, width), n = U.shape, V.shape[1]
+    ends, C, W = plan.tensors(U)
+    comps = _products(plan, U, V)
+    call = native.function("backward", U.dtype)
+    problem = ctypes.byref(_problem(plan, m, n, width, scale, parameter))
+    ranges = cuts(m, plan.group.order * m * n // _SMALL)
+    by_a, by_U = torch.empty_like(a), torch.empty_like(U)
+    by_b = b.new_zeros(len(ranges), n)
+    by_V = V.new_zeros(len(ranges), width, n) if comps is None else None
+    by_comps = None if comps is None else torch.empty_like(comps)
+    totals = torch.zeros(len(ranges), 2, dtype=torch.float64)
+    inputs = [_address(t) for t in (a, b, U, V, comps, ends, C, W, real, paired)]
+    _run([
+        partial(
+            call, problem, first, last, *inputs, _address(by_a), _address(by_b[k]), _address(by_U),
+            None if by_V is None else _address(by_V[k]), _address(by_comps), _address(totals[k]),
+        )
+        for k, (first, last) in enumerate(ranges)
+    ])  # fmt: skip
+    if by_comps is not None:
+        total_V = torch.empty_like(V)
+        for k, part in enumerate(plan.parts()):
+            by_U[:, part] = by_comps[k] @ V[part].mT
+            total_V[part] = U[:, part].mT @ by_comps[k]
+    else:
+        assert by_V is not None
+        total_V = by_V.sum(0)
+    total, turned = totals.sum(0).tolist()
+    return by_a, by_b.sum(0), by_U, total_V, total, turned
+
+
+# In tiles of rows: products by PyTorch, f compiled where it can be ----------------------------------------------------
+
+
+def _tiles(plan: Plan, m: int, n: int) -> Iterator[slice]:
+    step = max(1, _TILE // (plan.group.order * n))
+    for start in range(0, m, step):
+        yield slice(start, min(start + step, m))
+
+
+def _arguments(plan: Plan, a: Tensor, b: Tensor, U: Tensor, V: Tensor, C: Tensor) -> Tensor:
+    """What f is taken of, [|G|, rows, n]."""
+    parts = torch.stack([U[:, part] @ V[part] for part in plan.parts()])
+    t = (C @ parts.flatten(1)).unflatten(1, parts.shape[1:])
+    t += a[:, None] + b[None]
+    return t.clamp_(min=0.0) if plan.profile.stationary else t
+
+
+def _values(plan: Plan, t: Tensor, parameter: float) -> Tensor:
+    """f(t), which takes the place of t."""
+    if not plan.is_compiled(t):
+        return plan.profile.value(t, parameter)
+    call = native.function("values", t.dtype)
+    problem = ctypes.byref(_problem(plan, 1, 1, 1, 1.0, parameter))
+    pieces = cuts(t.numel(), t.numel() // _SMALL)
+    _run([partial(call, problem, first, last, _address(t)) for first, last in pieces])
+    return t
+
+
+def _slopes(plan: Plan, t: Tensor, g: Tensor, parameter: float) -> tuple[Tensor, float, float]:
+    """G f'(t), which may take the place of t, and the sums of g f(t) and of g df/dparameter."""
+    if not plan.is_compiled(t):
+        f = plan.profile.value(t.clone(), parameter)
+        slope, by_parameter = plan.profile.slope(t, f, parameter)
+        turned = 0.0 if by_parameter is None else float((g * by_parameter).sum(dtype=torch.float64))
+        return slope * g, float((g * f).sum(dtype=torch.float64)), turned
+    call, g = native.function("slopes", t.dtype), g.contiguous()
+    problem = ctypes.byref(_problem(plan, 1, 1, 1, 1.0, parameter))
+    pieces = cuts(t.numel(), t.numel() // _SMALL)
+    totals = torch.zeros(len(pieces), 2, dtype=torch.float64)
+    _run([
+        partial(call, problem, first, last, _address(t), _address(g), _address(totals[k]))
+        for k, (first, last) in enumerate(pieces)
+    ])  # fmt: skip
+    total, turned = totals.sum(0).tolist()
+    return t, total, turned
+
+
+def _transformed(plan: Plan, f: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
+    """[|G|, rows, n] -> [reals, rows, n] and [pairs, rows, n, 2]."""
+    if plan.group.order <= MAX_DENSE_ORDER or plan.group.is_real:
+        if plan.ways:
+            return plan.group.harmonics(f), f.new_empty(0, *f.shape[1:], 2)
+        out = (W @ f.flatten(1)).unflatten(1, f.shape[1:])
+        real, re, im = out.split([len(plan.reals), len(plan.pairs), len(plan.pairs)])
+        return real, torch.stack((re, im), -1)
+    K = plan.group.harmonics(f, plan.resolution)
+    if not K.is_complex():
+        return K[list(plan.reals)], f.new_empty(0, *f.shape[1:], 2)
+    K = K.conj()
+    return K[list(plan.reals)].real, torch.view_as_real(K[list(plan.pairs)].resolve_conj())
+
+
+def _torch_forward(
+    plan: Plan, a: Tensor, b: Tensor, U: Tensor, V: Tensor, scale: float, parameter: float, real: Tensor, paired: Tensor
+) -> None:
+    _, C, W = plan.tensors(U)
+    for rows in _tiles(plan, len(a), len(b)):
+        f = _values(plan, _arguments(plan, a[rows], b, U[rows], V, C), parameter)
+        real[:, rows], paired[:, rows] = _transformed(plan, f.mul_(scale), W)
+
+
+def _torch_backward(
+    plan: Plan, a: Tensor, b: Tensor, U: Tensor, V: Tensor, scale: float, parameter: float, real: Tensor, paired: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, float, float]:
+    _, C, W = plan.tensors(U)
+    by_a, by_U, by_b, by_V = torch.empty_like(a), torch.empty_like(U), torch.zeros_like(b), torch.zeros_like(V)
+    total = turned = 0.0
+    for rows in _tiles(plan, len(a), len(b)):
+        g = torch.cat((real[:, rows], paired[:, rows, :, 0], paired[:, rows, :, 1]))
+        g = plan.group.harmonics(g) if plan.ways else (W.mT @ g.flatten(1)).unflatten(1, g.shape[1:])
+        t = _arguments(plan, a[rows], b, U[rows], V, C)
+        e, more, turn = _slopes(plan, t, g, parameter)
+        total, turned, e = total + more, turned + turn, e.mul_(scale)
+        summed = e.sum(0)
+        by_a[rows], by_b = summed.sum(1), by_b + summed.sum(0)
+        by_parts = (C.mT @ e.flatten(1)).unflatten(1, e.shape[1:])
+        for k, part in enumerate(plan.parts()):
+            by_U[rows, part] = by_parts[k] @ V[part].mT
+            by_V[part] += U[rows, part].mT @ by_parts[k]
+    return by_a, by_b, by_U, by_V, total, turned

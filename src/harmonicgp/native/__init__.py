@@ -1,0 +1,151 @@
+"""Compiled code: one C file, built on first use into the user's cache; without a compiler everything runs in PyTorch.
+
+`HARMONICGP_NATIVE=0` turns it off, `HARMONICGP_CACHE` names another folder for what is built, `CC` another compiler, and
+`HARMONICGP_CFLAGS` more flags for it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+SOURCE = Path(__file__).with_name("orbit.c")
+#: Flags to try, the fastest first. None lets a NaN disappear (-ffinite-math-only, part of -ffast-math, would).
+_MATH = [
+    "-O3",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-signed-zeros",
+    "-fassociative-math",
+    "-ffp-contract=fast",
+]
+FLAGS = (
+    [*_MATH, "-march=native", "-mprefer-vector-width=512"],
+    [*_MATH, "-march=native"],
+    _MATH,
+    ["-O2"],
+)
+_SECONDS = 120  # that a compiler may take
+
+
+class Problem(ctypes.Structure):
+    """The sizes of an orbit sum, as in the C file."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("m", "n", "parts", "width", "order", "reals", "pairs")),
+        *((name, ctypes.c_int64) for name in ("rest", "ways", "negation", "profile")),
+        ("parameter", ctypes.c_double),
+        ("scale", ctypes.c_double),
+    ]
+
+
+@lru_cache(maxsize=1)
+def _loaded() -> tuple[ctypes.CDLL | None, str]:
+    """The library, and how it came about or why there is none."""
+    if os.environ.get("HARMONICGP_NATIVE", "1") == "0":
+        return None, "PyTorch: HARMONICGP_NATIVE=0"
+    compiler = _compiler()
+    if compiler is None:
+        return None, "PyTorch: no C compiler found"
+    try:
+        path = _build(compiler)
+        library = ctypes.CDLL(str(path))
+    except (OSError, subprocess.SubprocessError) as error:
+        return None, f"PyTorch: {error}"
+    for suffix in ("float", "double"):
+        for name, pointers in {"forward": 10, "backward": 16, "values": 1, "slopes": 3}.items():
+            head = [ctypes.POINTER(Problem), ctypes.c_int64, ctypes.c_int64]
+            getattr(library, f"harmonicgp_{name}_{suffix}").argtypes = head + pointers * [ctypes.c_void_p]
+    return library, f"compiled by {compiler}: {path}"
+
+
+def _compiler() -> str | None:
+    names = [os.environ["CC"]] if os.environ.get("CC") else ["cc", "gcc", "clang"]
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def _build(compiler: str) -> Path:
+    """The shared library for this source, compiler and processor, built if it is not there."""
+    version = subprocess.run([compiler, "--version"], capture_output=True, timeout=_SECONDS, check=True).stdout
+    more = os.environ.get("HARMONICGP_CFLAGS", "").split()
+    facts = [SOURCE.read_bytes(), compiler.encode(), version, repr((FLAGS, more)).encode(), _processor().encode()]
+    key = hashlib.sha256(b"\0".join(hashlib.sha256(fact).digest() for fact in facts)).hexdigest()[:24]
+    folder = _cache()
+    target = folder / f"orbit-{key}.so"
+    if target.exists():
+        return target
+    complaint = ""
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        made = Path(scratch) / "orbit.so"
+        for flags in FLAGS:
+            command = [compiler, *flags, *more, "-shared", "-fPIC", "-o", str(made), str(SOURCE), "-lm"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+            if done.returncode == 0:
+                os.replace(made, target)  # all of it or nothing, whoever else builds at the same time
+                return target
+            complaint = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
+    raise OSError(f"{compiler} could not build {SOURCE.name}: {complaint}")
+
+
+def _cache() -> Path:
+    """A folder of the user's own."""
+    if os.environ.get("HARMONICGP_CACHE"):
+        folder = Path(os.environ["HARMONICGP_CACHE"])
+    elif sys.platform == "darwin":
+        folder = Path.home() / "Library" / "Caches" / "harmonicgp"
+    else:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "harmonicgp"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:  # no home, or one that cannot be written to: built anew in every process
+        return Path(_scratch().name)
+
+
+@lru_cache(maxsize=1)
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="harmonicgp-")
+
+
+def _processor() -> str:
+    """What decides which instructions there are: a cache may be on a disk that several machines share."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    kept = {line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))}
+    return platform.machine() + "\n".join(sorted(kept))
+
+
+def available() -> bool:
+    """Whether there is compiled code; the first call builds it."""
+    return _loaded()[0] is not None
+
+
+def status() -> str:
+    """What runs, in words.
+
+    Examples:
+        >>> status().partition(" ")[0] in ("compiled", "PyTorch:")
+        True
+    """
+    return _loaded()[1]
+
+
+def function(name: str, dtype: torch.dtype) -> Callable[..., int]:
+    """A function of the library by its name, for float32 or float64."""
+    library = _loaded()[0]
+    assert library is not None
+    return getattr(library, f"harmonicgp_{name}_{'double' if dtype == torch.float64 else 'float'}")

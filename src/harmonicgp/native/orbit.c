@@ -1,0 +1,637 @@
+/* The orbit sum, forward and backward, in one pass over pairs of points:
+ *
+ *     out[o][i][j] = scale * sum_s W[o][s] f( a[i] + b[j] + sum_k C[s][k] P[k][i][j] ),    P[k] = U[:, k-th part] V[k-th part, :]
+ *
+ * f is the profile of a kernel in the squared distance or in the inner product. Rows [first, last) are done, so that callers can
+ * share them out between threads; a call touches no global state. Columns are taken in chunks that stay in the first-level cache.
+ * With `comps` the P[k] are given (computed by matrix products where the parts are wide), else they are formed here.
+ * Where `ways` > 0 the weights are Walsh-Hadamard's, W[o][s] = (-1)^popcount(o & s): butterflies take the place of W.
+ * The file includes itself once for each precision. NaN in, NaN out: no comparison here drops one.
+ */
+#ifndef REAL
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK 128
+
+enum { RBF, MATERN12, MATERN32, MATERN52, RATIONAL_QUADRATIC, POWER };
+
+typedef struct {
+    int64_t m, n;           /* rows, columns */
+    int64_t parts, width;   /* K, and the columns of U over all parts */
+    int64_t order;          /* |G| */
+    int64_t reals, pairs;   /* outputs that are real, and that are complex */
+    int64_t rest;           /* 1: the first part moves with no element */
+    int64_t ways;           /* J of a Walsh-Hadamard transform, or 0 */
+    int64_t negation;       /* 1: the parts after the rest are negated by one way each */
+    int64_t profile;
+    double parameter;       /* alpha of a rational quadratic, the exponent of a power */
+    double scale;
+} Problem;
+
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+
+#define REAL float
+#define SUFFIX _float
+#define BITS uint32_t
+#define MAGIC 12582912.0
+#define MANTISSA 23
+#define BIAS 127
+#define LOWEST -80.0f
+#define TINY 1e-18f
+#include __FILE__
+#undef REAL
+#undef SUFFIX
+#undef BITS
+#undef MAGIC
+#undef MANTISSA
+#undef BIAS
+#undef LOWEST
+#undef TINY
+
+#define REAL double
+#define SUFFIX _double
+#define BITS uint64_t
+#define MAGIC 6755399441055744.0
+#define MANTISSA 52
+#define BIAS 1023
+#define LOWEST -700.0
+#define TINY 1e-150
+#define DOUBLE
+#include __FILE__
+
+#else /* one precision */
+
+#define NAME(x) JOIN(x, SUFFIX)
+
+#ifdef DOUBLE
+#define ROUND rint
+#define SQRT sqrt
+#else
+#define ROUND rintf
+#define SQRT sqrtf
+#endif
+
+/* e^x for x <= 0: 2^k times a polynomial on half a power of two either way; zero where it nears the subnormal numbers, whose
+ * arithmetic is a hundred times slower. */
+static inline REAL NAME(exp_)(REAL x) {
+    const int nothing = x < (REAL)LOWEST;
+    x = nothing ? (REAL)LOWEST : x;
+    REAL k = ROUND(x * (REAL)1.4426950408889634);
+#ifdef DOUBLE
+    REAL r = (x - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10;
+    REAL p = 1.0 / 479001600;
+    p = p * r + 1.0 / 39916800;
+    p = p * r + 1.0 / 3628800;
+    p = p * r + 1.0 / 362880;
+    p = p * r + 1.0 / 40320;
+    p = p * r + 1.0 / 5040;
+    p = p * r + 1.0 / 720;
+    p = p * r + 1.0 / 120;
+    p = p * r + 1.0 / 24;
+    p = p * r + 1.0 / 6;
+    p = p * r + 0.5;
+    p = p * r + 1.0;
+    p = p * r + 1.0;
+#else
+    REAL r = x - k * 0.69314718055994531f;
+    REAL p = 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+#endif
+    REAL power = k + (REAL)MAGIC; /* whose last bits are k */
+    BITS bits;
+    memcpy(&bits, &power, sizeof bits);
+    bits = (bits + BIAS) << MANTISSA;
+    memcpy(&power, &bits, sizeof power);
+    return nothing ? 0 : p * power;
+}
+
+/* log x for x >= 1: the exponent, and a series in (y - 1) / (y + 1) for y near one. */
+static inline REAL NAME(log_)(REAL x) {
+    BITS bits;
+    memcpy(&bits, &x, sizeof bits);
+    BITS shift = (BITS)1 << (MANTISSA - 1);
+    BITS e = ((bits + shift) >> MANTISSA) - BIAS; /* y within 3/4 .. 3/2 */
+    bits -= e << MANTISSA;
+    REAL y;
+    memcpy(&y, &bits, sizeof y);
+    REAL s = (y - 1) / (y + 1), q = s * s, p = (REAL)1 / 13;
+#ifdef DOUBLE
+    p = 1.0 / 25;
+    p = p * q + 1.0 / 23;
+    p = p * q + 1.0 / 21;
+    p = p * q + 1.0 / 19;
+    p = p * q + 1.0 / 17;
+    p = p * q + 1.0 / 15;
+    p = p * q + 1.0 / 13;
+#endif
+    p = p * q + (REAL)1 / 11;
+    p = p * q + (REAL)1 / 9;
+    p = p * q + (REAL)1 / 7;
+    p = p * q + (REAL)1 / 5;
+    p = p * q + (REAL)1 / 3;
+    p = p * q + 1;
+    return (REAL)(int)e * (REAL)0.69314718055994531 + 2 * s * p;
+}
+
+/* x^exponent for exponents 0 .. 15, by squares and without branches. */
+static inline __attribute__((always_inline)) REAL NAME(raised)(REAL x, int exponent) {
+    const REAL x2 = x * x, x4 = x2 * x2, x8 = x4 * x4;
+    return (exponent & 1 ? x : 1) * (exponent & 2 ? x2 : 1) * ((exponent & 4 ? x4 : 1) * (exponent & 8 ? x8 : 1));
+}
+
+/* f(t); `profile` is a constant wherever this is inlined. */
+static inline __attribute__((always_inline)) REAL NAME(value)(REAL t, const int profile, REAL alpha) {
+    if (profile == POWER) return NAME(raised)(t, (int)alpha);
+    t = t < 0 ? 0 : t;
+    if (profile == RBF) return NAME(exp_)((REAL)-0.5 * t);
+    if (profile == RATIONAL_QUADRATIC) return NAME(exp_)(-alpha * NAME(log_)(1 + t / (2 * alpha)));
+    if (profile == MATERN12) return NAME(exp_)(-SQRT(t));
+    if (profile == MATERN32) {
+        REAL r = SQRT((REAL)3 * t);
+        return (1 + r) * NAME(exp_)(-r);
+    }
+    REAL r = SQRT((REAL)5 * t);
+    return (1 + r * (1 + r * ((REAL)1 / 3))) * NAME(exp_)(-r);
+}
+
+/* f'(t); f(t) and df/dalpha go to *f and *turned. */
+static inline __attribute__((always_inline)) REAL NAME(slope)(REAL t, const int profile, REAL alpha, REAL *f, REAL *turned) {
+    *turned = 0;
+    if (profile == POWER) {
+        int power = (int)alpha;
+        REAL below = power > 0 ? NAME(raised)(t, power - 1) : 0;
+        *f = power > 0 ? below * t : 1;
+        return (REAL)power * below;
+    }
+    t = t < 0 ? 0 : t;
+    if (profile == RBF) {
+        *f = NAME(exp_)((REAL)-0.5 * t);
+        return (REAL)-0.5 * *f;
+    }
+    if (profile == RATIONAL_QUADRATIC) {
+        REAL base = 1 + t / (2 * alpha), logarithm = NAME(log_)(base);
+        *f = NAME(exp_)(-alpha * logarithm);
+        *turned = *f * ((base - 1) / base - logarithm);
+        return (REAL)-0.5 * *f / base;
+    }
+    if (profile == MATERN12) {
+        REAL r = SQRT(t);
+        *f = NAME(exp_)(-r);
+        return r < (REAL)TINY ? 0 : (REAL)-0.5 * *f / r; /* a kink: no direction is up */
+    }
+    if (profile == MATERN32) {
+        REAL r = SQRT((REAL)3 * t), e = NAME(exp_)(-r);
+        *f = (1 + r) * e;
+        return (REAL)-1.5 * e;
+    }
+    REAL r = SQRT((REAL)5 * t), e = NAME(exp_)(-r);
+    *f = (1 + r * (1 + r * ((REAL)1 / 3))) * e;
+    return (REAL)(-5.0 / 6) * (1 + r) * e;
+}
+
+#define EVERY_PROFILE(call)                           \
+    switch (p->profile) {                             \
+    case RBF: call(RBF); break;                       \
+    case MATERN12: call(MATERN12); break;             \
+    case MATERN32: call(MATERN32); break;             \
+    case MATERN52: call(MATERN52); break;             \
+    case RATIONAL_QUADRATIC: call(RATIONAL_QUADRATIC); break; \
+    default: call(POWER);                             \
+    }
+
+/* f(t) in place for `count` numbers. */
+static void NAME(values)(const Problem *p, REAL *restrict t, int64_t count) {
+    const REAL alpha = (REAL)p->parameter;
+#define CALL(profile) \
+    for (int64_t j = 0; j < count; j++) t[j] = NAME(value)(t[j], profile, alpha)
+    EVERY_PROFILE(CALL)
+#undef CALL
+}
+
+/* t becomes g f'(t); returns sum g f(t), and adds sum g df/dalpha to *by_alpha. */
+static double NAME(slopes)(const Problem *p, REAL *restrict t, const REAL *restrict g, int64_t count, double *by_alpha) {
+    const REAL alpha = (REAL)p->parameter;
+    REAL total = 0, turned = 0;
+#define CALL(profile)                                                   \
+    for (int64_t j = 0; j < count; j++) {                               \
+        REAL f, turn, slope = NAME(slope)(t[j], profile, alpha, &f, &turn); \
+        total += g[j] * f;                                              \
+        turned += g[j] * turn;                                          \
+        t[j] = g[j] * slope;                                            \
+    }
+    EVERY_PROFILE(CALL)
+#undef CALL
+    *by_alpha += turned;
+    return total;
+}
+
+/* Negations in none, one, two or three ways, all in registers: t_s = base +- x +- y +- z, profile, butterflies. Variables have names,
+ * not places in an array, since compilers vectorise the one and not the other. */
+#define BUTTERFLY(x, y)      \
+    {                        \
+        const REAL sum = x + y; \
+        y = x - y;           \
+        x = sum;             \
+    }
+#define WALSH2(t) BUTTERFLY(t##0, t##1)
+#define WALSH4(t) BUTTERFLY(t##0, t##1) BUTTERFLY(t##2, t##3) BUTTERFLY(t##0, t##2) BUTTERFLY(t##1, t##3)
+#define WALSH8(t)                                                                                               \
+    BUTTERFLY(t##0, t##1) BUTTERFLY(t##2, t##3) BUTTERFLY(t##4, t##5) BUTTERFLY(t##6, t##7)                     \
+    BUTTERFLY(t##0, t##2) BUTTERFLY(t##1, t##3) BUTTERFLY(t##4, t##6) BUTTERFLY(t##5, t##7)                     \
+    BUTTERFLY(t##0, t##4) BUTTERFLY(t##1, t##5) BUTTERFLY(t##2, t##6) BUTTERFLY(t##3, t##7)
+#define SIGNS2 REAL t0 = base[j] + z[j], t1 = base[j] - z[j];
+#define SIGNS4                                          \
+    REAL t0 = base[j] + y[j], t2 = base[j] - y[j];      \
+    REAL t1 = t0 - z[j], t3 = t2 - z[j];                \
+    t0 += z[j];                                         \
+    t2 += z[j];
+#define SIGNS8                                          \
+    REAL t0 = base[j] + x[j], t4 = base[j] - x[j];      \
+    REAL t2 = t0 - y[j], t6 = t4 - y[j];                \
+    t0 += y[j];                                         \
+    t4 += y[j];                                         \
+    REAL t1 = t0 - z[j], t3 = t2 - z[j], t5 = t4 - z[j], t7 = t6 - z[j]; \
+    t0 += z[j];                                         \
+    t2 += z[j];                                         \
+    t4 += z[j];                                         \
+    t6 += z[j];
+#define VALUE(t) t = scale * NAME(value)(t, profile, alpha);
+
+static inline __attribute__((always_inline)) void NAME(negated)(const int ways, const int profile, REAL alpha, REAL scale,
+                                                                const REAL *restrict base, const REAL *restrict inner,
+                                                                int64_t c, REAL *restrict out, int64_t apart) {
+    const REAL *restrict z = inner + (ways - 1) * CHUNK, *restrict y = z - (ways > 1) * CHUNK, *restrict x = inner;
+    if (ways == 0)
+        for (int64_t j = 0; j < c; j++) out[j] = scale * NAME(value)(base[j], profile, alpha);
+    else if (ways == 1)
+#pragma GCC ivdep
+        for (int64_t j = 0; j < c; j++) {
+            SIGNS2 VALUE(t0) VALUE(t1) WALSH2(t)
+            out[j] = t0;
+            out[j + apart] = t1;
+        }
+    else if (ways == 2)
+#pragma GCC ivdep
+        for (int64_t j = 0; j < c; j++) {
+            SIGNS4 VALUE(t0) VALUE(t1) VALUE(t2) VALUE(t3) WALSH4(t)
+            out[j] = t0;
+            out[j + apart] = t1;
+            out[j + 2 * apart] = t2;
+            out[j + 3 * apart] = t3;
+        }
+    else
+#pragma GCC ivdep
+        for (int64_t j = 0; j < c; j++) {
+            SIGNS8 VALUE(t0) VALUE(t1) VALUE(t2) VALUE(t3) VALUE(t4) VALUE(t5) VALUE(t6) VALUE(t7) WALSH8(t)
+            out[j] = t0;
+            out[j + apart] = t1;
+            out[j + 2 * apart] = t2;
+            out[j + 3 * apart] = t3;
+            out[j + 4 * apart] = t4;
+            out[j + 5 * apart] = t5;
+            out[j + 6 * apart] = t6;
+            out[j + 7 * apart] = t7;
+        }
+}
+
+#define GRADIENT(s) REAL g##s = shrink * from[j + s * apart];
+#define SLOPE(s)                                                          \
+    {                                                                     \
+        REAL f, turn;                                                     \
+        const REAL slope = NAME(slope)(t##s, profile, alpha, &f, &turn);  \
+        total += g##s * f;                                                \
+        turned += g##s * turn;                                            \
+        t##s = g##s * slope;                                              \
+    }
+
+/* Its gradients: of the sum to `all`, of each part to back[part]. The Walsh coefficient of a single way is what belongs to it. */
+static inline __attribute__((always_inline)) void NAME(unnegated)(const int ways, const int profile, REAL alpha, REAL shrink,
+                                                                  const REAL *restrict base, const REAL *restrict inner,
+                                                                  int64_t c, const REAL *restrict from, int64_t apart,
+                                                                  REAL *restrict all, REAL *restrict back, double *totals) {
+    const REAL *restrict z = inner + (ways - 1) * CHUNK, *restrict y = z - (ways > 1) * CHUNK, *restrict x = inner;
+    REAL *restrict bz = back + (ways - 1) * CHUNK, *restrict by = bz - (ways > 1) * CHUNK, *restrict bx = back;
+    REAL total = 0, turned = 0;
+    if (ways == 0)
+        for (int64_t j = 0; j < c; j++) {
+            GRADIENT(0)
+            REAL t0 = base[j];
+            SLOPE(0)
+            all[j] = t0;
+        }
+    else if (ways == 1)
+        for (int64_t j = 0; j < c; j++) {
+            GRADIENT(0) GRADIENT(1) WALSH2(g) SIGNS2 SLOPE(0) SLOPE(1) WALSH2(t)
+            all[j] = t0;
+            bz[j] = t1;
+        }
+    else if (ways == 2)
+        for (int64_t j = 0; j < c; j++) {
+            GRADIENT(0) GRADIENT(1) GRADIENT(2) GRADIENT(3) WALSH4(g) SIGNS4 SLOPE(0) SLOPE(1) SLOPE(2) SLOPE(3) WALSH4(t)
+            all[j] = t0;
+            bz[j] = t1;
+            by[j] = t2;
+        }
+    else
+        for (int64_t j = 0; j < c; j++) {
+            GRADIENT(0) GRADIENT(1) GRADIENT(2) GRADIENT(3) GRADIENT(4) GRADIENT(5) GRADIENT(6) GRADIENT(7) WALSH8(g)
+            SIGNS8 SLOPE(0) SLOPE(1) SLOPE(2) SLOPE(3) SLOPE(4) SLOPE(5) SLOPE(6) SLOPE(7) WALSH8(t)
+            all[j] = t0;
+            bz[j] = t1;
+            by[j] = t2;
+            bx[j] = t4;
+        }
+    totals[0] += total;
+    totals[1] += turned;
+}
+
+/* The Walsh-Hadamard transform over s, in place; bit k of s is the way of stride 2^k. */
+static void NAME(butterflies)(REAL *restrict t, int64_t order, int64_t c) {
+    for (int64_t half = 1; half < order; half *= 2)
+        for (int64_t start = 0; start < order; start += 2 * half)
+            for (int64_t s = start; s < start + half; s++) {
+                REAL *restrict x = t + s * CHUNK, *restrict y = t + (s + half) * CHUNK;
+                for (int64_t j = 0; j < c; j++) {
+                    REAL sum = x[j] + y[j], difference = x[j] - y[j];
+                    x[j] = sum;
+                    y[j] = difference;
+                }
+            }
+}
+
+/* The inner products of row i with columns start .. start + c, part by part, and what all elements share. */
+static void NAME(products)(const Problem *p, const REAL *a, const REAL *b, const REAL *U, const REAL *V, const REAL *comps,
+                           const int64_t *ends, int64_t i, int64_t start, int64_t c, REAL *restrict inner,
+                           REAL *restrict base) {
+    int64_t r = 0;
+    for (int64_t k = 0; k < p->parts; k++) {
+        REAL *restrict into = inner + k * CHUNK;
+        if (comps) {
+            memcpy(into, comps + (k * p->m + i) * p->n + start, (size_t)c * sizeof(REAL));
+            continue;
+        }
+        const REAL *restrict first = V + r * p->n + start;
+        REAL u = U[i * p->width + r];
+        for (int64_t j = 0; j < c; j++) into[j] = u * first[j];
+        for (r++; r < ends[k]; r++) {
+            const REAL *restrict v = V + r * p->n + start;
+            u = U[i * p->width + r];
+            for (int64_t j = 0; j < c; j++) into[j] += u * v[j];
+        }
+    }
+    const REAL *restrict columns = b + start;
+    const REAL own = a[i];
+    for (int64_t j = 0; j < c; j++) base[j] = own + columns[j];
+    if (p->rest) { /* the first part moves with no element */
+        const REAL *restrict still = inner;
+        for (int64_t j = 0; j < c; j++) base[j] += still[j];
+    }
+}
+
+/* t[s] = base + sum_k C[s][k] inner[k] over the parts that move */
+static void NAME(arguments)(const Problem *p, const REAL *C, const REAL *restrict base, const REAL *restrict inner, int64_t c,
+                            REAL *restrict t) {
+    for (int64_t s = 0; s < p->order; s++) {
+        REAL *restrict into = t + s * CHUNK;
+        const REAL *weights = C + s * p->parts + p->rest, *restrict x = inner + p->rest * CHUNK;
+        int64_t k = p->parts - p->rest;
+        if (k == 2) { /* rotations of a plane */
+            const REAL *restrict y = x + CHUNK;
+            const REAL wx = weights[0], wy = weights[1];
+            for (int64_t j = 0; j < c; j++) into[j] = base[j] + wx * x[j] + wy * y[j];
+            continue;
+        }
+        memcpy(into, base, (size_t)c * sizeof(REAL));
+        for (; k > 0; k--, weights++, x += CHUNK) {
+            const REAL w = *weights;
+            for (int64_t j = 0; j < c; j++) into[j] += w * x[j];
+        }
+    }
+}
+
+/* into = sum_s w[s] t[s] */
+static void NAME(weighed)(const REAL *restrict w, const REAL *restrict t, int64_t order, int64_t c, REAL *restrict into) {
+    for (int64_t j = 0; j < c; j++) into[j] = w[0] * t[j];
+    for (int64_t s = 1; s < order; s++) {
+        const REAL *restrict x = t + s * CHUNK;
+        REAL weight = w[s];
+        for (int64_t j = 0; j < c; j++) into[j] += weight * x[j];
+    }
+}
+
+/* f of numbers first .. last, in place; and t into g f'(t) with the totals of harmonicgp_backward. */
+int NAME(harmonicgp_values)(const Problem *p, int64_t first, int64_t last, REAL *t) {
+    NAME(values)(p, t + first, last - first);
+    return 0;
+}
+
+int NAME(harmonicgp_slopes)(const Problem *p, int64_t first, int64_t last, REAL *t, const REAL *g, double *totals) {
+    for (; first < last; first += CHUNK) { /* sums in single precision stay short */
+        int64_t count = last - first < CHUNK ? last - first : CHUNK;
+        totals[0] += NAME(slopes)(p, t + first, g + first, count, totals + 1);
+    }
+    return 0;
+}
+
+/* Rows first .. last of real [reals][m][n] and complex [pairs][m][n][2]; W is [reals + 2 pairs][order], imaginary after real. */
+int NAME(harmonicgp_forward)(const Problem *p, int64_t first, int64_t last, const REAL *a, const REAL *b, const REAL *U,
+                             const REAL *V, const REAL *comps, const int64_t *ends, const REAL *C, const REAL *W, REAL *real,
+                             REAL *complex_) {
+    REAL *work = malloc((size_t)(p->order + p->parts + 3) * CHUNK * sizeof(REAL));
+    if (!work) return 1;
+    REAL *t = work, *inner = t + p->order * CHUNK, *one = inner + p->parts * CHUNK, *two = one + CHUNK, *base = two + CHUNK;
+    const REAL alpha = (REAL)p->parameter;
+    REAL scale = (REAL)p->scale / (p->ways ? (REAL)p->order : 1);
+    for (int64_t i = first; i < last; i++)
+        for (int64_t start = 0; start < p->n; start += CHUNK) {
+            int64_t c = p->n - start < CHUNK ? p->n - start : CHUNK;
+            NAME(products)(p, a, b, U, V, comps, ends, i, start, c, inner, base);
+            if (p->negation && p->ways <= 3) {
+                const REAL *moving = inner + p->rest * CHUNK;
+                REAL *into = real + i * p->n + start;
+                const int64_t apart = p->m * p->n;
+#define NONE(profile) NAME(negated)(0, profile, alpha, scale, base, moving, c, into, apart)
+#define ONE(profile) NAME(negated)(1, profile, alpha, scale, base, moving, c, into, apart)
+#define TWO(profile) NAME(negated)(2, profile, alpha, scale, base, moving, c, into, apart)
+#define THREE(profile) NAME(negated)(3, profile, alpha, scale, base, moving, c, into, apart)
+                if (p->ways == 0) { EVERY_PROFILE(NONE) }
+                else if (p->ways == 1) { EVERY_PROFILE(ONE) }
+                else if (p->ways == 2) { EVERY_PROFILE(TWO) }
+                else { EVERY_PROFILE(THREE) }
+#undef NONE
+#undef ONE
+#undef TWO
+#undef THREE
+                continue;
+            }
+            NAME(arguments)(p, C, base, inner, c, t);
+            if (c == CHUNK)
+                NAME(values)(p, t, p->order * CHUNK);
+            else
+                for (int64_t s = 0; s < p->order; s++) NAME(values)(p, t + s * CHUNK, c);
+            if (p->ways) NAME(butterflies)(t, p->order, c);
+            for (int64_t o = 0; o < p->reals; o++) {
+                const REAL *restrict from = t + o * CHUNK;
+                REAL *restrict into = real + (o * p->m + i) * p->n + start;
+                if (!p->ways) {
+                    NAME(weighed)(W + o * p->order, t, p->order, c, one);
+                    from = one;
+                }
+                for (int64_t j = 0; j < c; j++) into[j] = scale * from[j];
+            }
+            for (int64_t o = 0; o < p->pairs; o++) {
+                const REAL *w = W + (p->reals + o) * p->order;
+                REAL *restrict into = complex_ + 2 * ((o * p->m + i) * p->n + start);
+                NAME(weighed)(w, t, p->order, c, one);
+                NAME(weighed)(w + p->pairs * p->order, t, p->order, c, two);
+                for (int64_t j = 0; j < c; j++) {
+                    into[2 * j] = scale * one[j];
+                    into[2 * j + 1] = scale * two[j];
+                }
+            }
+        }
+    free(work);
+    return 0;
+}
+
+/* Gradients of rows first .. last: by_a [m] and by_U [m][width] are written, by_b [n] and by_V [width][n] added to, and so are
+ * totals = (sum of gradient * out / scale, sum by the profile's parameter). With comps, by_comps [parts][m][n] is written in place
+ * of by_U and by_V. */
+int NAME(harmonicgp_backward)(const Problem *p, int64_t first, int64_t last, const REAL *a, const REAL *b, const REAL *U,
+                              const REAL *V, const REAL *comps, const int64_t *ends, const REAL *C, const REAL *W,
+                              const REAL *real, const REAL *complex_, REAL *by_a, REAL *by_b, REAL *by_U, REAL *by_V,
+                              REAL *by_comps, double *totals) {
+    REAL *work = malloc((size_t)(2 * p->order + 2 * p->parts + 3) * CHUNK * sizeof(REAL));
+    if (!work) return 1;
+    REAL *t = work, *g = t + p->order * CHUNK, *inner = g + p->order * CHUNK, *back = inner + p->parts * CHUNK;
+    REAL *one = back + p->parts * CHUNK, *two = one + CHUNK, *base = two + CHUNK;
+    const REAL alpha = (REAL)p->parameter;
+    REAL shrink = (REAL)1 / (p->ways ? (REAL)p->order : 1), scale = (REAL)p->scale;
+    for (int64_t i = first; i < last; i++) {
+        REAL row = 0;
+        if (!comps) memset(by_U + i * p->width, 0, (size_t)p->width * sizeof(REAL));
+        for (int64_t start = 0; start < p->n; start += CHUNK) {
+            int64_t c = p->n - start < CHUNK ? p->n - start : CHUNK;
+            NAME(products)(p, a, b, U, V, comps, ends, i, start, c, inner, base);
+            const int fused = p->negation && p->ways <= 3;
+            if (fused) {
+                const REAL *moving = inner + p->rest * CHUNK, *from = real + i * p->n + start;
+                REAL *parts = back + p->rest * CHUNK;
+                const int64_t apart = p->m * p->n;
+#define NONE(profile) NAME(unnegated)(0, profile, alpha, shrink, base, moving, c, from, apart, one, parts, totals)
+#define ONE(profile) NAME(unnegated)(1, profile, alpha, shrink, base, moving, c, from, apart, one, parts, totals)
+#define TWO(profile) NAME(unnegated)(2, profile, alpha, shrink, base, moving, c, from, apart, one, parts, totals)
+#define THREE(profile) NAME(unnegated)(3, profile, alpha, shrink, base, moving, c, from, apart, one, parts, totals)
+                if (p->ways == 0) { EVERY_PROFILE(NONE) }
+                else if (p->ways == 1) { EVERY_PROFILE(ONE) }
+                else if (p->ways == 2) { EVERY_PROFILE(TWO) }
+                else { EVERY_PROFILE(THREE) }
+#undef NONE
+#undef ONE
+#undef TWO
+#undef THREE
+                if (p->rest) memcpy(back, one, (size_t)c * sizeof(REAL));
+            } else
+                NAME(arguments)(p, C, base, inner, c, t);
+            /* what reaches every s */
+            if (fused) {
+            } else if (p->ways) {
+                for (int64_t s = 0; s < p->order; s++) {
+                    const REAL *restrict from = real + (s * p->m + i) * p->n + start;
+                    REAL *restrict into = g + s * CHUNK;
+                    for (int64_t j = 0; j < c; j++) into[j] = shrink * from[j];
+                }
+                NAME(butterflies)(g, p->order, c);
+            } else {
+                memset(g, 0, (size_t)(p->order * CHUNK) * sizeof(REAL));
+                for (int64_t o = 0; o < p->reals; o++) {
+                    const REAL *restrict from = real + (o * p->m + i) * p->n + start;
+                    for (int64_t s = 0; s < p->order; s++) {
+                        REAL *restrict into = g + s * CHUNK;
+                        REAL w = W[o * p->order + s];
+                        for (int64_t j = 0; j < c; j++) into[j] += w * from[j];
+                    }
+                }
+                for (int64_t o = 0; o < p->pairs; o++) {
+                    const REAL *restrict from = complex_ + 2 * ((o * p->m + i) * p->n + start);
+                    const REAL *w = W + (p->reals + o) * p->order, *v = w + p->pairs * p->order;
+                    for (int64_t j = 0; j < c; j++) {
+                        one[j] = from[2 * j];
+                        two[j] = from[2 * j + 1];
+                    }
+                    for (int64_t s = 0; s < p->order; s++) {
+                        REAL *restrict into = g + s * CHUNK;
+                        REAL x = w[s], y = v[s];
+                        for (int64_t j = 0; j < c; j++) into[j] += x * one[j] + y * two[j];
+                    }
+                }
+            }
+            if (fused) {
+            } else if (c == CHUNK)
+                totals[0] += NAME(slopes)(p, t, g, p->order * CHUNK, totals + 1);
+            else
+                for (int64_t s = 0; s < p->order; s++)
+                    totals[0] += NAME(slopes)(p, t + s * CHUNK, g + s * CHUNK, c, totals + 1);
+            /* back through t */
+            if (!fused) {
+                memcpy(one, t, (size_t)c * sizeof(REAL));
+                for (int64_t s = 1; s < p->order; s++)
+                    for (int64_t j = 0; j < c; j++) one[j] += t[s * CHUNK + j];
+            }
+            REAL *restrict columns = by_b + start;
+            for (int64_t j = 0; j < c; j++) {
+                one[j] *= scale;
+                columns[j] += one[j];
+                row += one[j];
+            }
+            int64_t r = 0;
+            for (int64_t k = 0; k < p->parts; k++) {
+                REAL *restrict e = back + k * CHUNK;
+                if (!fused) {
+                    REAL w = C[k];
+                    for (int64_t j = 0; j < c; j++) e[j] = w * t[j];
+                    for (int64_t s = 1; s < p->order; s++) {
+                        const REAL *restrict x = t + s * CHUNK;
+                        w = C[s * p->parts + k];
+                        for (int64_t j = 0; j < c; j++) e[j] += w * x[j];
+                    }
+                }
+                if (comps) {
+                    REAL *restrict into = by_comps + (k * p->m + i) * p->n + start;
+                    for (int64_t j = 0; j < c; j++) into[j] = scale * e[j];
+                    continue;
+                }
+                for (; r < ends[k]; r++) {
+                    const REAL *restrict v = V + r * p->n + start;
+                    REAL *restrict into = by_V + r * p->n + start;
+                    REAL u = scale * U[i * p->width + r], dot = 0;
+                    for (int64_t j = 0; j < c; j++) {
+                        dot += e[j] * v[j];
+                        into[j] += u * e[j];
+                    }
+                    by_U[i * p->width + r] += scale * dot;
+                }
+            }
+        }
+        by_a[i] = row;
+    }
+    free(work);
+    return 0;
+}
+
+#undef NAME
+#undef ROUND
+#undef SQRT
+
+#endif
