@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import gpytorch
 import torch
 from torch import Tensor
 
-from harmonicgp._validation import check_points
+from harmonicgp._validation import check_points, first_order
 from harmonicgp.kernels.functions import check_kernel, kernel_diagonal, kernel_matrix
+from harmonicgp.kernels.fused import FusedGram
 from harmonicgp.kernels.globe import GlobeKernel
 
 #: Features by blocks, each stack [blocks, features, n].
@@ -54,15 +55,41 @@ class PointKernel(torch.nn.Module):
 
     def zz(self, z1: Tensor, z2: Tensor) -> Tensor:
         """k(z, z')."""
-        return kernel_matrix(self.kernel, z1, z2)
+        return self._matrix(z1, z2)
 
     def zx(self, z: Tensor, x: Tensor) -> Tensor:
         """k(z, x)."""
+        return self._matrix(z, x)
+
+    def _matrix(self, z: Tensor, x: Tensor) -> Tensor:
+        if z.dim() == x.dim() == 2:
+            fused = FusedGram.of(self.kernel, None, "complex", x.shape[-1])
+            if fused is not None:
+                return fused(x, z)[0][0].mT  # laid out column by column, as LAPACK wants it
         return kernel_matrix(self.kernel, z, x)
 
     def xx(self, x: Tensor) -> Tensor:
         """k(x, x)."""
         return kernel_diagonal(self.kernel, x, x)
+
+
+class _SumSquares(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor) -> Tensor:
+        ctx.save_for_backward(a)
+        return torch.linalg.vector_norm(a, dim=(0, 1)).square_()
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (a,) = ctx.saved_tensors
+        return a * (2 * g)
+
+
+def sum_squares(a: Tensor) -> Tensor:
+    """|a(x)|^2 over the blocks of a stack, [blocks, f, n] -> [n]."""
+    total: Tensor = _SumSquares.apply(a)
+    return total
 
 
 class Whitened(ABC):
@@ -77,10 +104,14 @@ class Whitened(ABC):
         Linear in the function. For k(., x) they are the features a(x); for a sample of the prior, white noise v.
         """
 
+    def features_at(self, x: Tensor) -> Stacks:
+        """a(x)."""
+        return self.project(lambda z: self.view.zx(z, x))
+
     def __call__(self, x: Tensor) -> Evaluation:
         """a(x) and r(x) for a batch x [n, d]."""
-        stacks = self.project(lambda z: self.view.zx(z, x))
-        explained = torch.stack([stack.square().sum((0, 1)) for stack in stacks]).sum(0)
+        stacks = self.features_at(x)
+        explained = torch.stack([sum_squares(stack) for stack in stacks]).sum(0)
         return Evaluation(stacks, (self.view.xx(x) - explained).clamp_min(0.0))
 
 
@@ -152,8 +183,3 @@ class Features(torch.nn.Module, ABC):
 def inducing_parameter(Z: Tensor, learn: bool, name: str = "Z") -> torch.nn.Parameter:
     """A checked copy of inducing inputs as a parameter."""
     return torch.nn.Parameter(check_points(Z, name).detach().clone(), requires_grad=learn)
-
-
-def solve_lower(L: Tensor, B: Tensor) -> Tensor:
-    """L^{-1} B with the factor brought to the dtype of B: factorised in float64, solved in that of the data."""
-    return torch.linalg.solve_triangular(L.to(B.dtype), B, upper=False)

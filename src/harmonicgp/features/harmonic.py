@@ -14,15 +14,16 @@ from harmonicgp.features.base import (
     Features,
     KernelView,
     PointFunction,
+    PointKernel,
     Stacks,
     Whitened,
     inducing_parameter,
-    solve_lower,
 )
 from harmonicgp.groups import Resolution
+from harmonicgp.kernels.fused import FusedGram
 from harmonicgp.kernels.harmonic import HarmonicTransform
 from harmonicgp.kernels.invariance import check_invariant
-from harmonicgp.linalg import safe_cholesky
+from harmonicgp.linalg import Factor
 
 
 class HarmonicFeatures(Features):
@@ -111,27 +112,52 @@ class HarmonicFeatures(Features):
     def _points_of(self, Z: Tensor) -> PointFunction:
         return lambda z: self.view.zz(z, Z)
 
+    def grams(self, x: Tensor | None = None) -> tuple[Tensor | None, Tensor | None]:
+        """k_t(Z, x), or k_t(Z, Z), for the real blocks and for the complex ones; None where there are none of a kind."""
+        fused = self._fused(self._real, self._paired)
+        if fused is None:
+            function = self._points_of(self.Z) if x is None else (lambda z: self.view.zx(z, x))
+            return self._chosen(self.transform(function, self.Z))
+        if self.Z.dim() == 2:
+            # k_t(x, z)^H is k_t(z, x), laid out column by column as LAPACK wants it
+            real, paired = fused(self.Z if x is None else x, self.Z)
+            return (real.mT if self._real else None), (paired.mH if self._paired else None)
+        return tuple(  # type: ignore[return-value]
+            torch.cat([self._own_gram(t, kind, self.Z[t] if x is None else x) for t in places]) if places else None
+            for kind, places in enumerate((self._real, self._paired))
+        )
+
+    def _own_gram(self, t: int, kind: int, x: Tensor) -> Tensor:
+        """k_t(Z_t, x) where each block has inducing inputs of its own."""
+        fused = self._fused(*(([t], []) if kind == 0 else ([], [t])))
+        assert fused is not None
+        return fused(x, self.Z[t])[kind].mH
+
+    def _fused(self, reals: list[int], pairs: list[int]) -> FusedGram | None:
+        kernel = self.view.kernel if type(self.view) is PointKernel else None
+        return FusedGram.of(kernel, self.action, self.transform.resolution, self.Z.shape[-1], reals, pairs)
+
     def whiten(self) -> Whitened:
         """One Cholesky factor for each block."""
-        K = self.transform(self._points_of(self.Z), self.Z)
-        variance = K.detach().real.diagonal(dim1=-2, dim2=-1).sum(0)  # the blocks add up to k(z, z)
-        factors = tuple(
-            None if not places else _factor(self._choose(K, places, real), variance)
-            for places, real in ((self._real, True), (self._paired, False))
-        )
+        Ks = self.grams()
+        variance = sum(K.detach().real.diagonal(dim1=-2, dim2=-1).sum(0) for K in Ks if K is not None)
+        factors = tuple(None if K is None else _factor(K, variance) for K in Ks)  # type: ignore[arg-type]
         return _HarmonicWhitened(self.view, self.Z, self, factors)
 
-    @staticmethod
-    def _choose(K: Tensor, places: list[int], real: bool) -> Tensor:
-        K = K if len(places) == len(K) else K[places]
-        return K.real if real and K.is_complex() else K
+    def _chosen(self, K: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """The real blocks and the complex ones, of all."""
+        real = K[self._real] if len(self._real) < len(K) else K
+        return (
+            (real.real if real.is_complex() else real) if self._real else None,
+            K[self._paired] if self._paired else None,
+        )
 
 
-def _factor(K: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """L, and which blocks are more than rounding [blocks, 1, 1]: at a fixed point k_t(z, .) = 0 for most t."""
-    L, jitter = safe_cholesky(K, variance)
-    alive = K.detach().real.diagonal(dim1=-2, dim2=-1).amax(-1) > jitter
-    return L, alive[:, None, None]
+def _factor(K: Tensor, variance: Tensor) -> tuple[Factor, Tensor]:
+    """The factor, and which blocks are more than rounding [blocks, 1, 1]: at a fixed point k_t(z, .) = 0 for most t."""
+    factor = Factor.of(K, variance)
+    alive = K.detach().real.diagonal(dim1=-2, dim2=-1).amax(-1) > factor.jitter
+    return factor, alive[:, None, None]
 
 
 @dataclass(frozen=True)
@@ -139,16 +165,20 @@ class _HarmonicWhitened(Whitened):
     view: KernelView
     Z: Tensor
     features: HarmonicFeatures
-    factors: tuple[tuple[Tensor, Tensor] | None, ...]
+    factors: tuple[tuple[Factor, Tensor] | None, ...]
 
     def project(self, function: PointFunction) -> Stacks:
-        K = self.features.transform(function, self.Z)  # [blocks, m, n]
+        return self._whitened(self.features._chosen(self.features.transform(function, self.Z)))
+
+    def features_at(self, x: Tensor) -> Stacks:
+        return self._whitened(self.features.grams(x))
+
+    def _whitened(self, Ks: tuple[Tensor | None, Tensor | None]) -> Stacks:
         stacks = []
-        for factor, places, real in zip(
-            self.factors, (self.features._real, self.features._paired), (True, False), strict=True
-        ):
-            if factor is not None:
-                L, alive = factor
-                a = solve_lower(L, self.features._choose(K, places, real)) * alive
+        for factor, K in zip(self.factors, Ks, strict=True):
+            if factor is not None and K is not None:
+                solver, alive = factor
+                a = solver.solve(K)
+                a = a if bool(alive.all()) else a * alive
                 stacks.append(torch.cat((a.real, a.imag), -2) if a.is_complex() else a)
         return tuple(stacks)

@@ -15,9 +15,8 @@ from harmonicgp.features.base import (
     Stacks,
     Whitened,
     inducing_parameter,
-    solve_lower,
 )
-from harmonicgp.linalg import safe_cholesky
+from harmonicgp.linalg import Factor
 
 
 class OrthogonalFeatures(Features):
@@ -48,14 +47,14 @@ class OrthogonalFeatures(Features):
         """The two factorisations, the second of the Schur complement."""
         K = self.view.zz(self.Z, self.Z)
         variance = K.diagonal(dim1=-2, dim2=-1)
-        L_Z, _ = safe_cholesky(K, variance)
-        A = solve_lower(L_Z, self.view.zz(self.Z, self.O))  # a_Z(O), [m, o]
+        first = Factor.of(K, variance)
+        A = first.solve(self.view.zz(self.Z, self.O))  # a_Z(O), [m, o]
         K_O = self.view.zz(self.O, self.O) - A.mT @ A
         # What Z explains already, up to rounding (a point of O on one of Z), is left out.
         left = K_O.detach().diagonal() > 30 * torch.finfo(K_O.dtype).eps ** 0.5 * variance.detach().max()
         K_O = torch.where(left[:, None] & left, K_O, torch.diag_embed(variance.detach().max().expand(len(left))))
-        L_O, _ = safe_cholesky(K_O, variance, what="second inducing inputs")
-        return _OrthogonalWhitened(self.view, self.Z, self.O, L_Z, L_O, A, left[:, None])
+        second = Factor.of(K_O, variance, what="second inducing inputs")
+        return _OrthogonalWhitened(self.view, self.Z, self.O, first, second, A, left[:, None])
 
 
 @dataclass(frozen=True)
@@ -63,12 +62,12 @@ class _OrthogonalWhitened(Whitened):
     view: KernelView
     Z: Tensor
     O: Tensor  # noqa: E741
-    L_Z: Tensor
-    L_O: Tensor
+    first: Factor
+    second: Factor
     A: Tensor
     left: Tensor
 
     def project(self, function: PointFunction) -> Stacks:
-        a = solve_lower(self.L_Z, function(self.Z))
-        b = solve_lower(self.L_O, (function(self.O) - self.A.mT @ a) * self.left)
+        a = self.first.solve(function(self.Z))
+        b = self.second.solve((function(self.O) - self.A.mT @ a) * self.left)
         return (a[None], b[None]) if a.shape[-2] != b.shape[-2] else (torch.stack((a, b)),)

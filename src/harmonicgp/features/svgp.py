@@ -14,9 +14,8 @@ from harmonicgp.features.base import (
     Stacks,
     Whitened,
     inducing_parameter,
-    solve_lower,
 )
-from harmonicgp.linalg import safe_cholesky
+from harmonicgp.linalg import Factor
 
 
 class SparseFeatures(Features):
@@ -43,15 +42,14 @@ class SparseFeatures(Features):
     def whiten(self) -> Whitened:
         """L L' = k(Z, Z)."""
         K = self.view.zz(self.Z, self.Z)
-        L, _ = safe_cholesky(K, K.diagonal(dim1=-2, dim2=-1))
-        return _SparseWhitened(self.view, self.Z, L)
+        return _SparseWhitened(self.view, self.Z, Factor.of(K, K.diagonal(dim1=-2, dim2=-1)))
 
 
 @dataclass(frozen=True)
 class _SparseWhitened(Whitened):
     view: KernelView
     Z: Tensor
-    L: Tensor
+    factor: Factor
 
     def project(self, function: PointFunction) -> Stacks:
-        return (solve_lower(self.L, function(self.Z))[None],)
+        return (self.factor.solve(function(self.Z))[None],)

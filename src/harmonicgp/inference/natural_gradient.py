@@ -21,12 +21,32 @@ likelihoods the caller guards the step (`training.problem`). With one block it i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from harmonicgp.features.base import Stacks
 from harmonicgp.inference.posterior import Posterior, arrange
-from harmonicgp.linalg import conjugate_gradients
+from harmonicgp.linalg import cholesky, conjugate_gradients, symmetric_product
+
+
+def _forth(stacks: Stacks, parts: Sequence[Tensor]) -> Tensor:
+    """sum_b a_b' u_b, [P, n]. Products of matrices, not einsum, which copies features that are laid out by columns."""
+    pairs = zip(stacks, parts, strict=True)
+    return torch.stack([(u.to(a.dtype).transpose(0, 1) @ a).sum(0) for a, u in pairs]).sum(0)
+
+
+def _back(a: Tensor, values: Tensor) -> Tensor:
+    """a_b values, [P, blocks, f] in float64."""
+    return (values.to(a.dtype).expand(len(a), -1, -1) @ a.mT).transpose(0, 1).double()
+
+
+def _factor(Lambda: Tensor) -> Tensor:
+    C, info = cholesky(Lambda)
+    if bool(info.any()):
+        raise torch.linalg.LinAlgError("a precision has no Cholesky factor: the step was too long.")  # type: ignore[attr-defined]
+    return C
 
 
 def natural_gradient_step(
@@ -50,18 +70,20 @@ def natural_gradient_step(
     lam = lam.detach().clamp_min(0.0)
     lam_precision = lam[: len(posterior.precisions[0])]  # one for all outputs where they share a precision
     precisions = []
+    level = float(lam_precision.flatten()[0])
+    even = bool((lam_precision == level).all())  # one noise for all rows, none repeated: no weights
     for a, Lambda in zip(stacks, posterior.precisions, strict=True):
-        weighted = a * (rho * scale * lam_precision)[:, None, None, :].to(a.dtype)  # [P, blocks, f, B]
-        new = (1 - rho) * Lambda + (weighted @ a.mT).to(Lambda.dtype)
+        root = a[None] if even else a * lam_precision.sqrt()[:, None, None, :].to(a.dtype)  # [P, blocks, f, B]
+        new = torch.add((1 - rho) * Lambda, symmetric_product(root), alpha=rho * scale * (level if even else 1.0))
         new.diagonal(dim1=-2, dim2=-1).add_(rho)
         precisions.append(new)
-    factors = tuple(torch.linalg.cholesky(Lambda) for Lambda in precisions)
+    factors = tuple(_factor(Lambda) for Lambda in precisions)
 
     means, old = posterior.means, posterior.precisions
-    feature_mean = sum(torch.einsum("bfn,pbf->pn", a, mu.to(a.dtype)) for a, mu in zip(stacks, means, strict=True))
+    feature_mean = _forth(stacks, means)
     target = scale * (g.detach() + lam * feature_mean)  # [P, B]
     rhs = [
-        (1 - rho) * (Lambda @ mu[..., None])[..., 0] + rho * torch.einsum("bfn,pn->pbf", a, target.to(a.dtype)).double()
+        (1 - rho) * (Lambda @ mu[..., None])[..., 0] + rho * _back(a, target)
         for a, mu, Lambda in zip(stacks, means, old, strict=True)
     ]
     if sum(len(a) for a in stacks) == 1:  # one block: its own solve is the joint one
@@ -80,18 +102,20 @@ def natural_gradient_step(
 
     def matvec(v: Tensor) -> Tensor:
         parts = unpack(v)
-        coupled = sum(torch.einsum("bfn,pbf->pn", a, u.to(a.dtype)) for a, u in zip(stacks, parts, strict=True))
-        coupled = (rho * scale) * lam * coupled
+        coupled = (rho * scale) * lam * _forth(stacks, parts)
         return pack([
-            (1 - rho) * (Lambda @ u[..., None])[..., 0] + rho * u + torch.einsum("bfn,pn->pbf", a, coupled.to(a.dtype)).double()
+            (1 - rho) * (Lambda @ u[..., None])[..., 0] + rho * u + _back(a, coupled)
             for a, u, Lambda in zip(stacks, parts, old, strict=True)
         ])  # fmt: skip
 
+    halves = [C.to(a.dtype) for a, C in zip(stacks, factors, strict=True)]  # a preconditioner need not be exact
+
     def precondition(v: Tensor) -> Tensor:
-        return pack([
-            torch.cholesky_solve(u[..., None], C.expand(*u.shape[:2], *C.shape[2:]))[..., 0]
-            for u, C in zip(unpack(v), factors, strict=True)
-        ])  # fmt: skip
+        parts = []
+        for u, C in zip(unpack(v), halves, strict=True):
+            w = torch.linalg.solve_triangular(C, u[..., None].to(C.dtype), upper=False)
+            parts.append(torch.linalg.solve_triangular(C.mT, w, upper=True)[..., 0].double())
+        return pack(parts)
 
     solution, _ = conjugate_gradients(matvec, pack(rhs), precondition, pack(list(means)), tolerance, max_iterations)
     return Posterior(posterior.family, tuple(unpack(solution)), tuple(precisions), factors)

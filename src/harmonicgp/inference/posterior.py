@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
+from harmonicgp._validation import first_order
 from harmonicgp.features.base import Stacks
 
 Family: TypeAlias = Literal["block", "joint"]
@@ -30,6 +31,28 @@ def arrange(stacks: Stacks, family: Family) -> Stacks:
 def flatten(stacks: Stacks) -> Tensor:
     """All features in one axis, [F, n]."""
     return torch.cat([stack.flatten(0, 1) for stack in stacks]) if len(stacks) > 1 else stacks[0].flatten(0, 1)
+
+
+def _mean(a: Tensor, mu: Tensor) -> Tensor:
+    return (mu.transpose(0, 1) @ a).sum(0)  # [P, n]
+
+
+class _Moments(torch.autograd.Function):
+    """Mean and variance of a'v for one stack, [blocks, f, n]; the posterior is a constant."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, mu: Tensor, C: Tensor) -> tuple[Tensor, Tensor]:
+        R = torch.linalg.solve_triangular(C, a, upper=False)  # [P or 1, blocks, f, n]
+        ctx.save_for_backward(mu, C, R)
+        return _mean(a, mu), torch.linalg.vector_norm(R, dim=(1, 2)).square_()
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, g_mean: Tensor, g_variance: Tensor) -> tuple[Tensor, None, None]:
+        mu, C, R = ctx.saved_tensors
+        g = torch.linalg.solve_triangular(C.mT, R * (2 * g_variance)[:, None, None], upper=True)
+        g = g[0] if len(g) == 1 else g.sum(0)
+        return torch.baddbmm(g, mu.permute(1, 2, 0), g_mean.expand(len(g), -1, -1)), None, None
 
 
 @dataclass(frozen=True)
@@ -85,13 +108,17 @@ class Posterior:
 
     def moments(self, stacks: Stacks) -> tuple[Tensor, Tensor]:
         """The mean a'mu and the variance a' Lambda^{-1} a of sum_b a_b'v_b, both [P, n]; the residual is not in it."""
-        means, variances = [], []
-        for a, mu, C in zip(arrange(stacks, self.family), self.means, self.factors, strict=True):
-            means.append(torch.einsum("bfn,pbf->pn", a, mu.to(a.dtype)))
-            R = torch.linalg.solve_triangular(C.to(a.dtype), a, upper=False)  # [P or 1, blocks, f, n]
-            variances.append(R.square().sum((1, 2)))
-        mean = torch.stack(means).sum(0)
-        return mean, torch.stack(variances).sum(0).expand_as(mean)
+        parts = [
+            _Moments.apply(a, mu.to(a.dtype), C.to(a.dtype))
+            for a, mu, C in zip(arrange(stacks, self.family), self.means, self.factors, strict=True)
+        ]
+        mean = torch.stack([part[0] for part in parts]).sum(0)
+        return mean, torch.stack([part[1] for part in parts]).sum(0).expand_as(mean)
+
+    def mean(self, stacks: Stacks) -> Tensor:
+        """The mean a'mu alone, [P, n]."""
+        pairs = zip(arrange(stacks, self.family), self.means, strict=True)
+        return torch.stack([_mean(a, mu.to(a.dtype)) for a, mu in pairs]).sum(0)
 
     def explained(self, A: Tensor) -> Tensor:
         """A' Lambda^{-1} A for features A [F, n] in float64: the features' part of a covariance, [P or 1, n, n]."""

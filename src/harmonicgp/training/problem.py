@@ -87,8 +87,12 @@ class Problem:
         and at last not taken, until the bound on these rows does not fall.
         """
         stacks, residual = evaluation
-        m, v = posterior.moments(stacks)
-        g, lam = self.observation.sites(self.y, self.latent(m), v + residual, self.noise)
+        if self.observation.is_gaussian:  # whose sites do not look at the variance
+            m = posterior.mean(stacks)
+            g, lam = self.observation.sites(self.y, self.latent(m), residual.expand_as(m), self.noise)
+        else:
+            m, v = posterior.moments(stacks)
+            g, lam = self.observation.sites(self.y, self.latent(m), v + residual, self.noise)
         if self.counts is not None:
             g, lam = g * self.counts, lam * self.counts
         if self.observation.is_gaussian:
