@@ -1,59 +1,113 @@
 """Kernel evaluations per second of the harmonic Gram matrices, against the machine's own exp rate, in one run.
 
-    python -m benchmarks.gram
+    python -m benchmarks.gram [--output DIR]
 
-Every T m n evaluation needs about one exp, so the exp rate is the limit; the rest is distances, passes over memory and
-the transform.
+Every one of |G| m n evaluations needs about one exp, so the exp rate is the limit. "naive" is the generic path: the whole orbit
+through GPyTorch's kernel, then a transform. Both give the same answer; the largest relative difference is printed.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
+import sys
 from collections.abc import Callable
 
 import gpytorch.kernels as gk
 import torch
+from torch import Tensor
 
+from benchmarks._rates import facts, interleaved, machine_rates, output_of, publish, table
+from harmonicgp import native
 from harmonicgp.actions import Action, ImageShift, Negation, Rotation
-from harmonicgp.kernels import harmonic_gram
+from harmonicgp.groups import Resolution
+from harmonicgp.kernels.functions import kernel_matrix
+from harmonicgp.kernels.harmonic import HarmonicKernel, HarmonicTransform
+
+CASES: list[tuple[Action, int, int, float, Resolution]] = [
+    (Negation.strided(8, 3), 8, 1000, 2.0, "complex"),
+    (Rotation((0, 1), 8), 8, 1000, 2.0, "real"),
+    (Rotation((0, 1), 8), 8, 1000, 2.0, "complex"),
+    (ImageShift((28, 28), 4), 784, 300, 30.0, "real"),
+    (ImageShift((28, 28), 4), 784, 300, 30.0, "complex"),
+]
 
 
-def median_seconds(function: Callable[[], object], repeats: int = 7) -> float:
-    """The median time of a warm call."""
-    function()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
-def main() -> None:
-    """Print one row for each case."""
+def main(argv: list[str] | None = None) -> int:
+    """Measure and print a row for each case."""
+    output = output_of("gram", __doc__, argv)
     torch.manual_seed(0)
-    values = torch.randn(8_000_000)
-    buffer = torch.empty_like(values)
-    exp_rate = values.numel() / median_seconds(lambda: torch.exp(values, out=buffer)) / 1e9
-    print(f"{torch.get_num_threads()} threads, float32; exp alone: {exp_rate:.2f} G/s")
-    cases: list[tuple[Action, int, int]] = [
-        (Negation.strided(8, 3), 8, 1000),
-        (Rotation((0, 1), 8), 8, 1000),
-        (ImageShift((28, 28), 4), 784, 300),
-    ]
-    for action, d, m in cases:
-        z, x = torch.randn(m, d), torch.randn(m, d)
-        kernel = gk.MaternKernel(nu=1.5).requires_grad_(False)
-        evaluations = action.group.order * m * m
-        for resolution in ("complex", "real"):
-            seconds = median_seconds(lambda a=action, z=z, x=x, r=resolution, k=kernel: harmonic_gram(k, a, z, x, r))
-            rate = evaluations / seconds / 1e9
-            print(
-                f"{action!r:40s} m = n = {m:5d} {resolution:8s} {seconds * 1e3:8.1f} ms  "
-                f"{rate:.3f} G evaluations/s  {rate / exp_rate:.3f} of the exp rate"
-            )
+    rates, rows, results = machine_rates(), [], []
+    for action, d, m, length, resolution in CASES:
+        z, x = torch.randn(m, d, requires_grad=True), torch.randn(m, d)
+        kernel = gk.ScaleKernel(gk.MaternKernel(nu=1.5))
+        kernel.base_kernel.lengthscale = length
+        harmonic, transform = (
+            HarmonicKernel(kernel, action, resolution, check=False),
+            HarmonicTransform(action, resolution),
+        )
+
+        def fused(h: HarmonicKernel = harmonic, z: Tensor = z, x: Tensor = x) -> Tensor:
+            return h.gram(z, x)
+
+        def naive(t: HarmonicTransform = transform, k: gk.Kernel = kernel, z: Tensor = z, x: Tensor = x) -> Tensor:
+            return t(lambda moved: kernel_matrix(k, moved, x), z)
+
+        def forward(function: Callable[[], Tensor]) -> Callable[[], None]:
+            def run() -> None:
+                with torch.no_grad():
+                    function()
+
+            return run
+
+        def both(function: Callable[[], Tensor]) -> Callable[[], None]:
+            return lambda: function().abs().sum().backward()
+
+        expected, found = naive().detach(), fused().detach()
+        apart = float((found - expected).abs().max() / expected.abs().max())
+        timings = interleaved(
+            {
+                "forward": forward(fused),
+                "naive forward": forward(naive),
+                "both": both(fused),
+                "naive both": both(naive),
+            },
+            repeats=5,
+        )
+        rate = action.group.order * m * m / timings["forward"].median
+        result = {
+            "action": repr(action),
+            "m": m,
+            "resolution": resolution,
+            "evaluations per second": rate,
+            "of the exp rate": rate / rates.exp,
+            "forward, times naive": timings["naive forward"].median / timings["forward"].median,
+            "forward and backward, times naive": timings["naive both"].median / timings["both"].median,
+            "relative difference": apart,
+            "seconds": {name: tuple(timing) for name, timing in timings.items()},
+        }
+        results.append(result)
+        rows.append(
+            [
+                f"`{action!r}`",
+                f"{m}",
+                resolution,
+                str(timings["forward"]),
+                f"{rate / 1e9:.2f} G/s",
+                f"{rate / rates.exp:.2f}",
+                f"{result['forward, times naive']:.1f}x",
+                f"{result['forward and backward, times naive']:.1f}x",
+                f"{apart:.0e}",
+            ]
+        )
+    header = ["action", "m = n", "blocks", "forward", "evaluations", "of the exp rate", "forward, of naive"]
+    header += ["forward and backward", "difference"]
+    text = f"""## Gram matrices
+
+Matern-3/2, float32. {facts(rates)}. {native.status().partition(":")[0]}.
+
+{table(header, rows)}"""
+    publish("gram", text, {"rates": rates._asdict(), "cases": results}, output)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
