@@ -707,3 +707,17 @@ def test_an_interrupted_process_says_so(tmp_path):
     assert stderr.splitlines()[-1] == "stopped; nothing was written."
     assert "Traceback" not in stderr
     assert not (tmp_path / "m.hgp").exists()
+
+
+def test_codes_with_leading_zeros_are_what_they_were_in_the_fit(tmp_path):
+    rng = np.random.default_rng(0)
+    codes = np.array(["01", "02", "A1"])[rng.integers(3, size=90)]
+    y = np.select([codes == "01", codes == "02"], [0.0, 5.0], 10.0) + 0.1 * rng.normal(size=90)
+    pd.DataFrame({"code": codes, "y": y}).to_csv(tmp_path / "fit.csv", index=False)
+    run("fit", tmp_path / "fit.csv", "--target", "y", "-o", tmp_path / "m.hgp", "--max-steps", "20")
+    (tmp_path / "new.csv").write_text("code\n01\n02\n")  # digits alone: Arrow reads numbers
+    said = run("predict", tmp_path / "m.hgp", tmp_path / "new.csv", "-o", tmp_path / "out.csv")
+    assert "warning" not in said.stderr
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["code", "01", "02"]
+    assert np.allclose([float(line.split(",")[1]) for line in lines[1:]], [0, 5], atol=0.5)

@@ -57,6 +57,7 @@ from harmonicgp.cli.tables import (
     read_rows,
     streams_module,
     target_frame,
+    with_codes,
     with_columns,
     with_target,
 )
@@ -231,7 +232,7 @@ def predict(
             check_names({"--keep": keep or []}, batch.column_names, table.name)
             kept = batch if writer.typed else written
             kept = kept.select(list(dict.fromkeys(keep))) if keep else kept
-            X = batch.select(features)
+            X = with_codes(batch.select(features), written, fitted.level_names())
             news.look(fitted, X)
             new = predicted_columns(fitted, X, kept.column_names, levels, latent)
             writer.write(with_columns(kept, new, table.name))

@@ -216,3 +216,14 @@ def with_columns(table: Any, new: Mapping[str, Any], name: str) -> Any:
             raise UsageError(f"{name} has a column {column!r} already: rename it, or name with --keep what to write.")
         table = table.append_column(column, pyarrow.array(values))
     return table
+
+
+def with_codes(batch: Any, written: Any, names: Sequence[str]) -> Any:
+    """Columns of levels as they are written, where a file holds digits alone and is read as numbers: 01 is not 1."""
+    types, compute = require("pyarrow", "tables", "reading tables").types, importlib.import_module("pyarrow.compute")
+    for name in names:
+        column, texts = batch[name], written[name]
+        if types.is_integer(column.type) and types.is_string(texts.type):
+            codes = compute.if_else(compute.is_valid(column), texts, None)
+            batch = batch.set_column(batch.column_names.index(name), name, codes)
+    return batch

@@ -113,6 +113,10 @@ class Reading(BaseEstimator):
         rows: Array = validated(self, X, reset=reset)
         return rows
 
+    def level_names(self) -> list[str]:
+        """The columns of a table that the model reads as categories."""
+        return [] if self._table is None else [c.name for c in self._table.columns if c.role == "level"]
+
     def _check_names(self, X: Any, reset: bool) -> None:
         """Learn or compare the names of a table's columns."""
         names = getattr(X, "column_names", None)  # Arrow's, which scikit-learn does not read
