@@ -92,11 +92,11 @@ class _Solve(torch.autograd.Function):
 
 
 def lower_product(A: Tensor, B: Tensor, slabs: int = 4) -> Tensor:
-    """A B^H [..., m, m], of which only the lower triangle is right: slabs of rows, each as far as it is needed."""
+    """A B^H [..., m, m], of which only the lower triangle is filled: slabs of rows, each as far as it is needed."""
     m = A.shape[-2]
     if m < 128:
         return A @ B.mH
-    out = A.new_zeros(*A.shape[:-1], m)
+    out = A.new_empty(*A.shape[:-1], m)  # what is above the slabs is never read
     ends = [m * k // slabs for k in range(slabs + 1)]
     for first, last in pairwise(ends):
         out[..., first:last, :last] = A[..., first:last, :] @ B[..., :last, :].mH

@@ -42,7 +42,7 @@ class _Moments(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, mu: Tensor, C: Tensor) -> tuple[Tensor, Tensor]:
-        R = torch.linalg.solve_triangular(C, a, upper=False)  # [P or 1, blocks, f, n]
+        R = torch.linalg.solve_triangular(C, a[None].expand(len(C), *a.shape), upper=False)  # [P or 1, blocks, f, n]
         ctx.save_for_backward(mu, C, R)
         return _mean(a, mu), torch.linalg.vector_norm(R, dim=(1, 2)).square_()
 
@@ -52,7 +52,8 @@ class _Moments(torch.autograd.Function):
         mu, C, R = ctx.saved_tensors
         g = torch.linalg.solve_triangular(C.mT, R * (2 * g_variance)[:, None, None], upper=True)
         g = g[0] if len(g) == 1 else g.sum(0)
-        return torch.baddbmm(g, mu.permute(1, 2, 0), g_mean.expand(len(g), -1, -1)), None, None
+        # made transposed, so that it is laid out as the features are
+        return torch.baddbmm(g.mT, g_mean.mT.expand(len(g), -1, -1), mu.transpose(0, 1)).mT, None, None
 
 
 @dataclass(frozen=True)
