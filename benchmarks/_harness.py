@@ -37,6 +37,9 @@ Row = dict[str, Any]
 def load_task(name: str, fold: int) -> Task:
     """A table with the mask of one test fold; the first target where there are several."""
     data = load_npz(name)
+    if name == "houseelectric":
+        X, y = (np.asarray(data[key], np.float64) * data[f"{key.lower()}_scale"] for key in ("X", "y"))
+        return Task(X, np.log(y).reshape(-1), np.asarray(data["test_fold"]) == fold)
     X, y = data["X"].astype(np.float64), data["y"].astype(np.float64)
     y = y.reshape(len(y), -1)[:, 0]
     masks = np.unpackbits(data["test_mask"], axis=0)[: len(y)].astype(bool)

@@ -107,8 +107,10 @@ def run_harmonicgp(task: Task, caps: Caps) -> Outcome:
 class _SVGP(gpytorch.models.ApproximateGP):
     """Whitened SVGP with a full covariance, as GPyTorch's documentation sets it up."""
 
-    def __init__(self, inducing: Tensor, kernel: gpytorch.kernels.Kernel) -> None:
-        q = gpytorch.variational.CholeskyVariationalDistribution(len(inducing))
+    def __init__(self, inducing: Tensor, kernel: gpytorch.kernels.Kernel, natural: bool = False) -> None:
+        kind = gpytorch.variational.CholeskyVariationalDistribution
+        kind = gpytorch.variational.NaturalVariationalDistribution if natural else kind
+        q = kind(len(inducing))
         super().__init__(gpytorch.variational.VariationalStrategy(self, inducing, q, learn_inducing_locations=True))
         self.mean_module = gpytorch.means.ConstantMean()
         self.covar_module = kernel
