@@ -4,7 +4,7 @@
 
 Needs the .npz files of the tables in the folder that HARMONICGP_DATA names. Each cell runs by itself in a fresh process with two
 threads; results are kept in tabular.jsonl, so that the suite can be ended at any time and goes on where it was. SVGP trains ten
-minutes a cell, six hours in all; --quick takes about half an hour and says little about quality.
+minutes a set, so that all of it takes some two hours; --quick takes about half an hour and says little about quality.
 """
 
 from __future__ import annotations
