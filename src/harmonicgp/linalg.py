@@ -91,14 +91,13 @@ class _Solve(torch.autograd.Function):
         return P, gB, None
 
 
-def lower_product(A: Tensor, B: Tensor, slabs: int = 4) -> Tensor:
+def lower_product(A: Tensor, B: Tensor) -> Tensor:
     """A B^H [..., m, m], of which only the lower triangle is filled: slabs of rows, each as far as it is needed."""
     m = A.shape[-2]
     if m < 128:
         return A @ B.mH
     out = A.new_empty(*A.shape[:-1], m)  # what is above the slabs is never read
-    ends = [m * k // slabs for k in range(slabs + 1)]
-    for first, last in pairwise(ends):
+    for first, last in pairwise(_slabs(m)):
         out[..., first:last, :last] = A[..., first:last, :] @ B[..., :last, :].mH
     return out
 
@@ -106,12 +105,16 @@ def lower_product(A: Tensor, B: Tensor, slabs: int = 4) -> Tensor:
 def symmetric_product(A: Tensor) -> Tensor:
     """A A' [..., m, m] of real A, at little more than half the work."""
     out = lower_product(A, A)
-    m, slabs = A.shape[-2], 4
-    if m >= 128:
-        ends = [m * k // slabs for k in range(slabs + 1)]
-        for first, last in pairwise(ends):
+    if A.shape[-2] >= 128:
+        for first, last in pairwise(_slabs(A.shape[-2])):
             out[..., :first, first:last] = out[..., first:last, :first].mT
     return out
+
+
+def _slabs(m: int) -> list[int]:
+    """Where slabs of rows end: four, or more of 256 rows."""
+    count = max(4, m // 256)
+    return [m * k // count for k in range(count + 1)]
 
 
 def cholesky(K: Tensor) -> tuple[Tensor, Tensor]:

@@ -23,7 +23,7 @@ from torch import Tensor
 from harmonicgp.features.base import Stacks, Whitened
 from harmonicgp.inference.posterior import Family, Posterior, Shapes, flatten
 from harmonicgp.likelihoods.observation import Bound
-from harmonicgp.linalg import NotPositiveDefiniteError, conjugate_gradients
+from harmonicgp.linalg import NotPositiveDefiniteError, cholesky, conjugate_gradients, symmetric_product
 
 #: Above this many features the dense F x F matrix is not formed (0.8 GB in float64).
 MAX_DENSE = 10_000
@@ -109,20 +109,21 @@ def gather_statistics(
         stacks, r = whitened(X[rows])
         stacks = tuple(a.to(wide) for a in stacks)
         w = _product(weights, counts, rows, wide)
-        weighted = stacks if w is None else tuple(a * w for a in stacks)
-        A, AW = flatten(stacks), flatten(weighted)
+        root = None if w is None else w.sqrt()
+        weighted = stacks if root is None else tuple(a * root for a in stacks)
+        A = flatten(weighted)
         if S is not None:
-            S += (AW @ A.mT).double()
+            S += symmetric_product(A)
         else:
-            for total, a, aw in zip(block_sums, stacks, weighted, strict=True):
-                total += (aw @ a.mT).double()
-        b += (y[:, rows].to(wide) @ AW.mT).double()
+            for total, a in zip(block_sums, weighted, strict=True):
+                total += symmetric_product(a)
+        target = y[:, rows].to(wide)
+        b += ((target if root is None else target * root) @ A.mT).double()
         yy += (y[:, rows].double().square() * (1.0 if w is None else w.double())).sum(-1)
         residuals.append(r)
         if progress is not None:
             progress(len(r))
     if S is not None:
-        S = 0.5 * (S + S.mT)
         block_sums = list(diagonal_blocks(S, shapes))
     kept = None if weights is None else weights.double()
     rounding = 0.0 if wide == torch.float64 else 10 * float(torch.finfo(wide).eps)
@@ -221,7 +222,7 @@ def closed_form(
 
 
 def _factor(Lambda: Tensor, s2: float) -> Tensor:
-    L, info = torch.linalg.cholesky_ex(Lambda)
+    L, info = cholesky(Lambda) if Lambda.dim() > 2 else torch.linalg.cholesky_ex(Lambda)
     if bool((info != 0).any()) or not torch.isfinite(L).all():
         raise NotPositiveDefiniteError(
             f"I + A A'/s2 has no Cholesky factor at the noise variance {s2:.1e}: the noise is below the rounding of the "
