@@ -43,6 +43,8 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.gram --output $(OUTPUT)
 	$(BIN)/python -m benchmarks.step --output $(OUTPUT)
 	$(BIN)/python -m benchmarks.growth --output $(OUTPUT)
+	$(BIN)/python -m benchmarks.memory --output $(OUTPUT)
+	$(BIN)/python -m benchmarks.page --output $(OUTPUT)
 	$(BIN)/python -m benchmarks.gradient_batch
 
 docs: $(READY)

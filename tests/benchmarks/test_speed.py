@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import gram, growth, quality, step
+from benchmarks import gram, growth, memory, page, quality, step
 from benchmarks._rates import Rates, Timing, interleaved, publish
 from benchmarks.peers import Task
 from harmonicgp.actions import Negation
@@ -92,3 +92,20 @@ def test_the_peer_is_looked_at_as_it_trains(natural):
     looked = list(quality.svgp(fold, natural, passes=None, most=0.3, every=0.1))
     assert len(looked) >= 2
     assert all(np.isfinite(p["nll"]) for p in looked)
+
+
+def test_pages_are_put_together(tmp_path, capsys):
+    assert page.main(["--output", str(tmp_path)]) == 1
+    assert "holds no results" in capsys.readouterr().err
+    publish("step", "## A step", {}, tmp_path)
+    publish("gram", "## Gram", {}, tmp_path)
+    assert page.main(["--output", str(tmp_path)]) == 0
+    text = (tmp_path / "benchmarks.md").read_text()
+    assert text.startswith("# Benchmarks")
+    assert text.index("## Gram") < text.index("## A step")
+
+
+def test_memory_counts_what_must_be_held():
+    held, rise = memory.measure(1, 20, 32)
+    assert held == 8 * 3 * 2 * 400 + 4 * (2 * 20 * 32 + 20 * 8)
+    assert rise >= 0

@@ -1,0 +1,53 @@
+"""The most memory that training steps take, against what they must hold: parameters, posterior and features of a batch.
+
+    python -m benchmarks.memory [--output DIR]
+
+Each case runs in a process of its own; the figure is the rise of the peak from before the first step to after the fifth. Held
+must be: inducing inputs, one factor of the kernel's blocks and of the posterior's, the precisions (float64), and the features
+(float32).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from benchmarks._harness import peak_memory
+from benchmarks._rates import facts, machine_rates, output_of, publish, table
+from benchmarks.step import data, harmonic, our_step
+
+CASES = ((3, 256, 1024), (3, 512, 1024), (3, 512, 4096), (0, 1024, 1024), (4, 512, 1024))
+
+
+def measure(ways: int, m: int, B: int) -> tuple[float, float]:
+    """Bytes that must be held, and the rise of the peak."""
+    X, y = data()
+    our_step(harmonic(X[:500], 16, ways), X[:500], y[:500], 64)()  # imports, compiled code and threads
+    step = our_step(harmonic(X, m, ways), X, y, B)
+    before = peak_memory()
+    for _ in range(5):
+        step()
+    T = 2**ways
+    return 8.0 * 3 * T * m * m + 4.0 * (T * m * B + m * X.shape[1]), float(peak_memory() - before)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure and print."""
+    output = output_of("memory", __doc__, argv)
+    rows, results = [], []
+    for case in CASES:
+        code = f"import json; from benchmarks.memory import measure; print(json.dumps(measure{case}))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        held, rise = json.loads(done.stdout.splitlines()[-1])
+        T = 2 ** case[0]
+        results.append({"T": T, "m": case[1], "B": case[2], "held": held, "rise": rise})
+        rows.append([f"{T} x {case[1]}, B = {case[2]}", f"{held / 1e6:.0f}", f"{rise / 1e6:.0f}", f"{rise / held:.2f}"])
+    header = ["step", "held, MB", "rise of the peak, MB", "ratio"]
+    text = f"## Memory of a step\n\nfloat32. {facts(machine_rates())}.\n\n{table(header, rows)}"
+    publish("memory", text, results, output)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
