@@ -2,7 +2,8 @@
 
     python -m benchmarks.page --output DIR
 
-Reads gram.md, step.md, growth.md, memory.md and quality.md where the suites have written them, and writes benchmarks.md beside them.
+Reads gram.md, step.md, growth.md, memory.md and quality.md where the suites have written them, and writes benchmarks.md
+beside them.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ def main(argv: list[str] | None = None) -> int:
     if not parts:
         print(f"{folder} holds no results: run python -m benchmarks.gram --output {folder} first.", file=sys.stderr)
         return 1
-    top = "# Benchmarks\n\nMade by `make bench` and `python -m benchmarks.quality`; ratios are of one run, warm, medians with their range."
-    write_text_atomically(folder / "benchmarks.md", "\n\n".join([top, *parts]) + "\n")
+    made = "Made by `make bench` and `python -m benchmarks.quality`; ratios are of one run, warm, medians with their range."
+    write_text_atomically(folder / "benchmarks.md", "\n\n".join(["# Benchmarks", made, *parts]) + "\n")
     print(f"written: {folder / 'benchmarks.md'}")
     return 0
 
