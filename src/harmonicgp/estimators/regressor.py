@@ -154,7 +154,22 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
         conformal = self.calibration == "conformal"
         result = self._fit_rows(distinct, target, known, self._likelihood, conformal)
         self._validate(result, distinct.y, known, conformal)
+        self._compare_noise(distinct.X, target)
         return self
+
+    def _compare_noise(self, X: Array, target: Array, most: int = 2000) -> None:
+        """Warn where targets that share one level of noise differ in it."""
+        if len(target) < 2:
+            return
+        rows = np.linspace(0, len(X) - 1, min(len(X), most)).astype(int)
+        mean, _ = self._moments(X[rows])
+        left = np.sqrt(np.mean((target[:, rows] - mean) ** 2, axis=1))  # of each target, in its standard deviations
+        if left.max() > 1.5 * left.min():
+            low, high = (self.target_names_[int(k)] for k in (left.argmin(), left.argmax()))
+            self.warnings_.append(
+                f"the targets share one level of noise (in units of their standard deviations) and differ in it: error bars of "
+                f"{low!r} are too wide, those of {high!r} too narrow. Fit the targets one by one, or with calibration='conformal'."
+            )
 
     def _prepare(self, X: Any, y: Any, sample_weight: Any, noise_std: Any) -> tuple[Rows, Array, Array | None]:
         """Distinct rows, and targets and known noise variances in model units."""
@@ -220,25 +235,28 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
         mean = self._shape(np.concatenate(means))
         return (mean, self._shape(np.concatenate(stds))) if return_std else mean
 
-    def predict_quantiles(self, X: Any, levels: Sequence[float] = (0.025, 0.5, 0.975)) -> Array:
-        """Quantiles of y, [n, levels] or [n, levels, P]."""
+    def predict_quantiles(
+        self, X: Any, levels: Sequence[float] = (0.025, 0.5, 0.975), noise_std: Any = None
+    ) -> Array:
+        """Quantiles of y, [n, levels] or [n, levels, P]; `noise_std` as in `predict`."""
         p = np.atleast_1d(np.asarray(levels, dtype=np.float64))
         if p.ndim != 1 or not ((p > 0) & (p < 1)).all():
             raise ValueError(f"levels must be numbers between 0 and 1, such as (0.025, 0.975); got {levels!r}.")
-        parts = [predictive.quantiles(p) for _, predictive in self._predictives(X)]
+        known = None if noise_std is None else self._known(noise_std)
+        parts = [predictive.quantiles(p) for _, predictive in self._predictives(X, known)]
         return self._shape(np.concatenate(parts))
 
-    def log_density(self, X: Any, y: Any) -> Array:
+    def log_density(self, X: Any, y: Any, noise_std: Any = None) -> Array:
         """Log p(y | X, data) of each row in the units of y, [n] or [n, P]; by the model itself, without calibration."""
-        targets = self._targets(y)
+        targets, known = self._targets(y), None if noise_std is None else self._known(noise_std)
         return self._shape(
-            np.concatenate([p.log_density(targets[part]) for part, p in self._predictives(X, y=targets)])
+            np.concatenate([p.log_density(targets[part]) for part, p in self._predictives(X, known, targets)])
         )
 
-    def pit(self, X: Any, y: Any) -> Array:
+    def pit(self, X: Any, y: Any, noise_std: Any = None) -> Array:
         """P(Y <= y | X, data) of each row, [n] or [n, P]: evenly spread if the error bars are right."""
-        targets = self._targets(y)
-        return self._shape(np.concatenate([p.cdf(targets[part]) for part, p in self._predictives(X, y=targets)]))
+        targets, known = self._targets(y), None if noise_std is None else self._known(noise_std)
+        return self._shape(np.concatenate([p.cdf(targets[part]) for part, p in self._predictives(X, known, targets)]))
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, noise: bool = True) -> Array:
         """Draws of y at X, jointly over its rows: [n, samples] or [n, P, samples]; of f with `noise=False`.
@@ -331,6 +349,8 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
             raise ValueError(f"y must have {len(self.target_names_)} targets, as in fit; got shape {targets.shape}.")
         if noise_std is not None and len(self.target_names_) > 1:
             raise ValueError("noise_std is for one target; fit the targets one by one.")
+        if reset or noise_std is not None:
+            self.noise_name_ = None if noise_std is None else (target_names(noise_std) or ["noise_std"])[0]
         return (
             rows,
             targets.reshape(len(targets), -1),

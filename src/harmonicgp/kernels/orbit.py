@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -162,12 +163,16 @@ class Plan:
     def _cache(self) -> dict[Any, tuple[Tensor, Tensor, Tensor]]:
         return {}
 
-    def parts(self) -> Iterator[slice]:
-        """The columns of u of each part."""
-        start = 0
-        for end in self.ends:
-            yield slice(start, end)
-            start = end
+    @cached_property
+    def runs(self) -> list[tuple[slice, slice, int]]:
+        """Parts of one width that follow each other: which parts, which columns of u, the width."""
+        runs: list[tuple[slice, slice, int]] = []
+        for k, (start, end) in enumerate(pairwise((0, *self.ends))):
+            if runs and runs[-1][2] == end - start:
+                runs[-1] = (slice(runs[-1][0].start, k + 1), slice(runs[-1][1].start, end), end - start)
+            else:
+                runs.append((slice(k, k + 1), slice(start, end), end - start))
+        return runs
 
     def is_compiled(self, like: Tensor) -> bool:
         """Whether there is compiled code for f."""
@@ -238,14 +243,25 @@ def _run(pieces: list[Callable[[], int]]) -> None:
         raise MemoryError("the orbit sum found no memory for its work space.")
 
 
-def _products(plan: Plan, U: Tensor, V: Tensor) -> Tensor | None:
-    """The parts of the inner products, [parts, m, n], where matrix products make them sooner."""
-    if U.shape[1] <= MAX_OWN_WIDTH:
-        return None
+def _products(plan: Plan, U: Tensor, V: Tensor) -> Tensor:
+    """The parts of the inner products, [parts, m, n]: one batch of products for all parts of a width."""
     comps = U.new_empty(len(plan.ends), U.shape[0], V.shape[1])
-    for k, part in enumerate(plan.parts()):
-        torch.mm(U[:, part], V[part], out=comps[k])
+    for parts, columns, width in plan.runs:
+        torch.bmm(_left(U, columns, width), V[columns].unflatten(0, (-1, width)), out=comps[parts])
     return comps
+
+
+def _left(U: Tensor, columns: slice, width: int) -> Tensor:
+    """The columns of some parts of one width, [parts, m, width]."""
+    return U[:, columns].unflatten(1, (-1, width)).transpose(0, 1)
+
+
+def _unmultiplied(plan: Plan, by_comps: Tensor, U: Tensor, V: Tensor, by_U: Tensor, by_V: Tensor) -> None:
+    """The gradients of U, written, and of V, added to, from those of the parts of the inner products."""
+    for parts, columns, width in plan.runs:
+        v = V[columns].unflatten(0, (-1, width))
+        by_U[:, columns] = torch.bmm(by_comps[parts], v.mT).transpose(0, 1).flatten(1)
+        by_V[columns] += torch.bmm(_left(U, columns, width).mT, by_comps[parts]).flatten(0, 1)
 
 
 def _native_forward(
@@ -253,7 +269,7 @@ def _native_forward(
 ) -> None:
     (m, width), n = U.shape, V.shape[1]
     ends, C, W = plan.tensors(U)
-    comps = _products(plan, U, V)
+    comps = _products(plan, U, V) if width > MAX_OWN_WIDTH else None
     call = native.function("forward", U.dtype)
     problem = ctypes.byref(_problem(plan, m, n, width, scale, parameter))
     tensors = [_address(t) for t in (a, b, U, V, comps, ends, C, W, real, paired)]
@@ -265,7 +281,7 @@ def _native_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, float, float]:
     (m, width), n = U.shape, V.shape[1]
     ends, C, W = plan.tensors(U)
-    comps = _products(plan, U, V)
+    comps = _products(plan, U, V) if width > MAX_OWN_WIDTH else None
     call = native.function("backward", U.dtype)
     problem = ctypes.byref(_problem(plan, m, n, width, scale, parameter))
     ranges = cuts(m, plan.group.order * m * n // _SMALL)
@@ -283,10 +299,8 @@ def _native_backward(
         for k, (first, last) in enumerate(ranges)
     ])  # fmt: skip
     if by_comps is not None:
-        total_V = torch.empty_like(V)
-        for k, part in enumerate(plan.parts()):
-            by_U[:, part] = by_comps[k] @ V[part].mT
-            total_V[part] = U[:, part].mT @ by_comps[k]
+        total_V = torch.zeros_like(V)
+        _unmultiplied(plan, by_comps, U, V, by_U, total_V)
     else:
         assert by_V is not None
         total_V = by_V.sum(0)
@@ -305,7 +319,7 @@ def _tiles(plan: Plan, m: int, n: int) -> Iterator[slice]:
 
 def _arguments(plan: Plan, a: Tensor, b: Tensor, U: Tensor, V: Tensor, C: Tensor) -> Tensor:
     """What f is taken of, [|G|, rows, n]."""
-    parts = torch.stack([U[:, part] @ V[part] for part in plan.parts()])
+    parts = _products(plan, U, V)
     t = (C @ parts.flatten(1)).unflatten(1, parts.shape[1:])
     t += a[:, None] + b[None]
     return t.clamp_(min=0.0) if plan.profile.stationary else t
@@ -380,7 +394,5 @@ def _torch_backward(
         summed = e.sum(0)
         by_a[rows], by_b = summed.sum(1), by_b + summed.sum(0)
         by_parts = (C.mT @ e.flatten(1)).unflatten(1, e.shape[1:])
-        for k, part in enumerate(plan.parts()):
-            by_U[rows, part] = by_parts[k] @ V[part].mT
-            by_V[part] += U[rows, part].mT @ by_parts[k]
+        _unmultiplied(plan, by_parts, U[rows], V, by_U[rows], by_V)
     return by_a, by_b, by_U, by_V, total, turned
