@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import signal
@@ -22,6 +23,7 @@ from harmonicgp.cli.failures import UsageError
 from harmonicgp.cli.options import parse_columns, parse_levels
 from harmonicgp.cli.tables import Problem
 from harmonicgp.cli.words import Speaker
+from harmonicgp.estimators.base import SMALL
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -376,6 +378,7 @@ def test_every_column_has_its_part(table, tmp_path, fake):
     np.testing.assert_array_equal(given.y, expected[["temperature", "rain"]])
     np.testing.assert_array_equal(given.sample_weight, expected.id)
     np.testing.assert_allclose(given.noise_std, expected.err)
+    assert given.noise_std.name == "err"
     assert "2 rows without a target" in result.stdout
 
 
@@ -503,6 +506,7 @@ def test_new_levels_are_told_of_once_and_rows_beyond_the_data_counted(diary, tmp
     table.loc[[0, 30, 31, 90], "site"] = ["moor", "marsh", "moor", "moor"]
     table.loc[[5, 6, 50], "wind"] = 20.0
     table.loc[[6, 110], "when"] = "2025-06-01T00:00"
+    table.loc[[40, 100], "wind"] = np.nan
     table.to_csv(tmp_path / "new.csv", index=False)
     arguments = [
         "predict",
@@ -517,7 +521,9 @@ def test_new_levels_are_told_of_once_and_rows_beyond_the_data_counted(diary, tmp
     result = run(*arguments)
     assert result.stderr == (
         "warning: column 'site' holds levels that the fit has not seen ('moor', 'marsh') in 4 rows: "
-        "they count as none of the known levels.\n"
+        "they count as none of the known levels, and error bars do not know of it.\n"
+        "warning: 'wind' lacks values in 2 rows and lacked none in the fit: they are filled with the median, and error bars "
+        "do not know of it.\n"
     )
     assert " ".join(result.stdout.split()).endswith(
         "note 4 of 120 rows lie beyond the data of the fit in when (trend), wind: "
@@ -535,13 +541,17 @@ def test_a_report_tells_of_what_is_new(diary, tmp_path):
     table = journal()
     table.loc[:2, "site"] = "moor"
     table.loc[3, "wind"] = -5.0
+    table.loc[4, "wind"] = np.nan
     table.to_csv(tmp_path / "new.csv", index=False)
     result = run("report", diary.model, tmp_path / "new.csv", "-o", tmp_path / "r.html")
-    assert result.stderr.count("\n") == 1
-    assert "('moor') in 3 rows" in result.stderr
+    page = html.unescape((tmp_path / "r.html").read_text())
+    for line in ("('moor') in 3 rows", "'wind' lacks a value in 1 row and lacked none in the fit"):
+        assert line in result.stderr
+        assert line in page
+    assert result.stderr.count("\n") == 2
     words = "1 of 120 rows lies beyond the data of the fit in wind: its error bar widens"
     assert words in " ".join(result.stdout.split())
-    assert words in (tmp_path / "r.html").read_text()
+    assert words in page
 
 
 def test_columns_of_a_csv_file_are_passed_on_as_they_are_written(diary, tmp_path):
@@ -589,6 +599,84 @@ def test_classes_and_probabilities(folder, tmp_path):
     assert "is a classification" in line
 
 
+def test_the_index_of_a_pandas_table_is_left_out(folder, tmp_path, fake):
+    pytest.importorskip("matplotlib")
+    table = stations(40).sample(frac=1, random_state=0)
+    table.to_parquet(tmp_path / "nameless.parquet")
+    table.set_index("id").to_parquet(tmp_path / "named.parquet")
+    for name, index in (("nameless", "__index_level_0__"), ("named", "id")):
+        file, note = tmp_path / f"{name}.parquet", f"note {index!r} is the index of a pandas table and is left out"
+        done = run("predict", folder / "model.hgp", file, "-o", tmp_path / "out.csv")
+        assert note in " ".join(done.stdout.split())
+        assert index not in pd.read_csv(tmp_path / "out.csv").columns
+        done = run("report", folder / "model.hgp", file, "-o", tmp_path / "r.html")
+        assert note in " ".join(done.stdout.split())
+    run("predict", folder / "model.hgp", tmp_path / "named.parquet", "-o", tmp_path / "out.csv", "--keep", "id")
+    assert pd.read_csv(tmp_path / "out.csv").id.tolist() == table.id.tolist()
+    estimator = fake()
+    for name, index in (("nameless", "__index_level_0__"), ("named", "id")):
+        fit = ["fit", tmp_path / f"{name}.parquet", "-t", "temperature", "-o", tmp_path / "m.hgp", "--test-fraction", 0]
+        assert f"note {index!r} is the index" in " ".join(run(*fit).stdout.split())
+        assert index not in estimator.given.X.column_names
+    assert "is the index" not in run(*fit, "--weight", "id").stdout
+
+
+def test_a_column_that_counts_the_rows_is_told_of(tmp_path, fake):
+    fake()
+    table = stations(40)
+    fit = ["fit", tmp_path / "t.csv", "-t", "rain", "-o", tmp_path / "m.hgp", "--test-fraction", 0]
+    note = "note 'id' counts the rows: drop it if it is an identifier (--drop id)."
+    for ids, told in ((table.id, True), (table.id + 1000, True), (table.id.where(table.id != 7, 90), False)):
+        table.assign(id=ids).to_csv(tmp_path / "t.csv", index=False)
+        assert (note in " ".join(run(*fit).stdout.split())) == told
+    table.to_csv(tmp_path / "t.csv", index=False)
+    assert "counts the rows" not in run(*fit, "--drop", "id").stdout
+
+
+def test_text_that_cannot_be_used_is_met_with_a_remedy(tmp_path):
+    days = pd.date_range("2023-01-01", periods=80)
+    fit = ["fit", tmp_path / "t.csv", "-t", "y", "-o", tmp_path / "m.hgp"]
+    for form, example in (("%d/%m/%Y", "01/01/2023"), ("%m/%d/%Y %H:%M", "01/01/2023 00:00"), ("%d.%m.%y", "01.01.23")):
+        pd.DataFrame({"when": days.strftime(form), "y": range(80)}).to_csv(tmp_path / "t.csv", index=False)
+        said = complaint(*fit, "--test-fraction", 0, code=1)
+        assert f"column 'when' holds text that looks like dates, such as {example!r}" in said
+        assert "ISO dates (2023-12-31), which are read" in said
+    pd.DataFrame({"who am i": [f"n{k}" for k in range(80)], "y": range(80)}).to_csv(tmp_path / "t.csv", index=False)
+    assert "drop it if it is an identifier (--drop 'who am i')" in complaint(*fit, code=1)
+
+
+def test_known_errors_are_in_scores_and_error_bars(tmp_path):
+    pytest.importorskip("matplotlib")
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.uniform(-3, 3, 300), "err": np.tile([0.05, 2.0], 150)})
+    table["y"] = np.sin(table.x) + table.err * rng.normal(size=300)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    table.rename(columns={"err": "sigma"}).to_csv(tmp_path / "renamed.csv", index=False)
+    fit = run("fit", tmp_path / "t.csv", "-t", "y", "-o", tmp_path / "m.hgp", "--noise-std", "err", *QUICK[:2])
+    share = re.search(r"([\d.]+)% of the targets inside their 95%", " ".join(fit.stdout.split()))
+    assert float(share[1]) > 85
+    report = run("report", tmp_path / "m.hgp", tmp_path / "t.csv", "-o", tmp_path / "r.html")
+    assert "\nnoise     err\n" in report.stdout
+    out = {}
+    for name, extra in (("t", []), ("renamed", []), ("renamed", ["--noise-std", "sigma"])):
+        file = tmp_path / "out.csv"
+        done = run("predict", tmp_path / "m.hgp", tmp_path / f"{name}.csv", "-o", file, "--quantiles", "0.975", *extra)
+        out[name, bool(extra)] = (pd.read_csv(file), done)
+    frame, done = out["t", False]
+    assert (frame.y_std > table.err).all()
+    np.testing.assert_allclose(frame["y_q97.5"], frame.y_mean + 1.96 * frame.y_std, rtol=1e-3)
+    assert (done.stderr, "noise     err\n" in done.stdout) == ("", True)
+    np.testing.assert_allclose(out["renamed", True][0].y_std, frame.y_std)
+    bare, done = out["renamed", False]
+    assert (bare.y_std < 1).all()
+    assert done.stderr == (
+        "warning: the model was fitted with known errors of each row (err): error bars here are without them; "
+        "give --noise-std.\n"
+    )
+    said = complaint("predict", tmp_path / "m.hgp", tmp_path / "t.csv", "-o", file, "--noise-std", "er", code=2)
+    assert "did you mean 'err'" in said
+
+
 def test_several_targets(folder, tmp_path):
     run(
         *("fit", folder / "stations.csv", "-t", "temperature", "-t", "rain", "-o", tmp_path / "two.hgp", "-q", *QUICK),
@@ -611,6 +699,24 @@ def test_a_table_without_the_inputs_is_refused(folder, tmp_path):
     assert "other.csv lacks temperature, lat" in line
     (tmp_path / "empty.csv").write_text("lon,lat\n")
     assert "no rows" in complaint("predict", folder / "model.hgp", tmp_path / "empty.csv", "-o", path, code=1)
+
+
+def test_columns_that_the_fit_does_not_use_are_not_demanded(tmp_path):
+    pytest.importorskip("matplotlib")
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.normal(size=60), "town": "Ulm"})
+    table = table.assign(twice=2 * table.x, y=np.sin(table.x))[["town", "x", "twice", "y"]]
+    table.to_csv(tmp_path / "t.csv", index=False)
+    table[["x", "y"]].to_csv(tmp_path / "short.csv", index=False)
+    table[["town", "y"]].to_csv(tmp_path / "too_short.csv", index=False)
+    run("fit", tmp_path / "t.csv", "-t", "y", "-o", tmp_path / "m.hgp", *QUICK)
+    for name in ("t", "short"):
+        run("predict", tmp_path / "m.hgp", tmp_path / f"{name}.csv", "-o", tmp_path / f"out_{name}.csv")
+        run("report", tmp_path / "m.hgp", tmp_path / f"{name}.csv", "-o", tmp_path / "r.html")
+    whole, short = (pd.read_csv(tmp_path / f"out_{name}.csv") for name in ("t", "short"))
+    np.testing.assert_array_equal(whole.y_mean, short.y_mean)
+    said = complaint("predict", tmp_path / "m.hgp", tmp_path / "too_short.csv", "-o", tmp_path / "out.csv", code=1)
+    assert "too_short.csv lacks x, which" in said
 
 
 def test_gaps_are_refused_with_the_option_that_helps(folder, tmp_path):
@@ -643,6 +749,8 @@ def test_suggest_prints_the_candidates(folder):
     text = run("suggest", folder / "stations.csv", *REGRESSION, "--n-inducing", 16).stdout
     assert "one block" in text
     assert "negation" in text
+    assert text.splitlines()[-1].startswith("A fit of so few rows (up to 2,000) searches nothing")
+    assert commands.SEARCHED == SMALL
     line = complaint("suggest", folder / "stations.csv", "-t", "kind", code=2)
     assert "numeric target" in line
 

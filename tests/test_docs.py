@@ -56,6 +56,14 @@ def front_door():
         "column 'name' holds text that hardly repeats (80 different in 80 rows)": lambda: fitted(
             frame.assign(name=[f"n{i}" for i in range(n)]), y
         ),
+        "column 'when' holds text that looks like dates, such as '31/12/2023'": lambda: fitted(
+            frame.assign(when=pd.date_range("2023-12-31", periods=n).strftime("%d/%m/%Y")), y
+        ),
+        "'price' lacks values in 3 rows and lacked none in the fit": lambda: (
+            HarmonicGPRegressor(max_steps=2, progress=False, missing="impute")
+            .fit(frame.assign(price=y**2), y)
+            .predict(frame.assign(price=(y**2)).assign(price=lambda f: f.price.where(f.index > 2)))
+        ),
         "column 'colour' holds levels that the fit has not seen ('violet') in 80 rows": lambda: gp.predict(
             frame.assign(colour="violet")
         ),

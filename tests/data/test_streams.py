@@ -198,6 +198,10 @@ def test_files_that_cannot_be_read(tmp_path, read):
         "utf16.csv": ("a,b\n1,2\n".encode("utf-16"), "not UTF-8 text: save it as UTF-8"),
         "twice.csv": (b"a,b,a\n1,2,3\n", "same name: 'a'"),
         "semicolons.csv": (b"a;b\n1;2\n", "separated by ';'"),
+        "decimals.csv": (
+            b"a;b;c\n1,5;2,5;3\n1,5;2,5;3\n",
+            "separated by ';'.* Save it with commas .*or with tabs as .tsv",
+        ),
         "quote.csv": (b'a,b\n"1,2\n' + b"1,2\n" * 2_000_000, "longer than 1 MB: is a quotation mark"),
         "quote_early.csv": (b'a,b\n"1,2\n1,2\n', "row 2 .* Is a quotation mark left open"),
         "plain.csv.gz": (b"a\n1\n", "not a whole gzip file"),

@@ -16,7 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harmonicgp.data import tables
-from harmonicgp.data.tables import MAX_LEVELS, TableEncoder, UnseenLevelsWarning, check_kinds, is_frame
+from harmonicgp.data.tables import (
+    MAX_LEVELS,
+    TableEncoder,
+    UnseenGapsWarning,
+    UnseenLevelsWarning,
+    check_kinds,
+    is_frame,
+)
 
 LIBRARIES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
 
@@ -228,11 +235,11 @@ def test_rare_levels_share_a_column(frame):
 
 
 def warned(encoder, table):
-    """The warnings of unseen levels, in words."""
+    """The warnings of unseen levels and gaps, in words."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         encoder.transform(table)
-    assert all(issubclass(each.category, UnseenLevelsWarning) for each in caught)
+    assert all(issubclass(each.category, (UnseenLevelsWarning, UnseenGapsWarning)) for each in caught)
     return [str(each.message) for each in caught]
 
 
@@ -243,9 +250,11 @@ def test_unseen_levels_are_told_of_once_for_each_column(frame, monkeypatch):
     table = frame({"c": ["violet", "mauve", "puce", "pink", "violet"], "d": ["perhaps"] * 5, "e": ["b"] + ["a"] * 4})
     expected = [
         "column 'c' holds levels that the fit has not seen ('violet', 'mauve', 'puce', ...) in 5 rows: "
-        "they count as none of the known levels.",
-        "column 'd' holds levels that the fit has not seen ('perhaps') in 5 rows: they count as 'no'.",
-        "column 'e' holds levels that the fit has not seen ('b') in 1 row: they count as 'other'.",
+        "they count as none of the known levels, and error bars do not know of it.",
+        "column 'd' holds levels that the fit has not seen ('perhaps') in 5 rows: they count as 'no', and error bars do not "
+        "know of it.",
+        "column 'e' holds levels that the fit has not seen ('b') in 1 row: they count as 'other', and error bars do not "
+        "know of it.",
     ]
     assert warned(encoder, table) == expected
     assert encoder.transform(table, warn=False)[:, 3].tolist() == [0.0] * 5  # as a "no"
@@ -428,8 +437,20 @@ def test_values_missing_only_later_are_imputed_too(frame):
     )
     assert encoder.encoded_names == ["a", "b=y", "d (trend)"]
     table = {"a": [None, 5.0], "b": [None, "x"], "d": [None, dt.date(2020, 1, 3)]}
-    assert encoder.transform(frame(table)).tolist() == [[2, 1, 1], [5, 0, 2]]
-    assert encoder.transform(pa.table({name: pa.nulls(1) for name in "abd"})).tolist() == [[2, 1, 1]]
+    assert encoder.transform(frame(table), warn=False).tolist() == [[2, 1, 1], [5, 0, 2]]
+    assert encoder.transform(pa.table({name: pa.nulls(1) for name in "abd"}), warn=False).tolist() == [[2, 1, 1]]
+    end = "and error bars do not know of it."
+    assert warned(encoder, frame(table)) == [
+        f"'a' lacks a value in 1 row and lacked none in the fit: it is filled with the median, {end}",
+        f"'b' lacks a value in 1 row and lacked none in the fit: it is filled with the most frequent level 'y', {end}",
+        f"'d' lacks a value in 1 row and lacked none in the fit: it is filled with the median, {end}",
+    ]
+    gaps = {"a": [None, None, 5.0], "b": ["x"] * 3, "d": [dt.date(2020, 1, 3)] * 3}
+    assert warned(encoder, frame(gaps)) == [
+        f"'a' lacks values in 2 rows and lacked none in the fit: they are filled with the median, {end}"
+    ]
+    marked = TableEncoder.fit(frame({"a": [1.0, None, 30.0], "b": ["x", None, "y"]}), missing="impute")
+    assert warned(marked, frame({"a": [None, 5.0], "b": [None, "x"]})) == []
 
 
 def test_nan_blank_text_and_null_are_all_missing(frame):

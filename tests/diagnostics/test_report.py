@@ -18,6 +18,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from harmonicgp import HarmonicGPRegressor
 from harmonicgp._extras import MissingExtraError
 from harmonicgp.diagnostics import Scores, pictures, report, write_report
 from harmonicgp.diagnostics.page import POLICY, number, percent, seconds
@@ -291,6 +292,44 @@ def test_what_to_know_first(tmp_path, quick):
     assert "x9 and 2 more: its probabilities lean on the model." in words
 
 
+def test_small_tables_are_told_of_as_they_are(tmp_path, quick):
+    """No search, no rows held out, no batches, an inducing point at every row."""
+    X, y = table(60, d=2)
+    exact = HarmonicGPRegressor(max_steps=15, progress=False).fit(X, y)
+    asked = HarmonicGPRegressor(max_steps=15, symmetry=None, progress=False).fit(X, y)
+    few = HarmonicGPRegressor(max_steps=60, likelihood="student_t", n_inducing=8, progress=False).fit(X, y)
+    pages = []
+    for model in (exact, asked, few):
+        write_report(tmp_path / "r.html", model, X, y, file="runs/y.hgp", set_aside=model is exact)
+        pages.append({key: " ".join(words.split()) for key, words in check(tmp_path / "r.html").sections.items()})
+    assert "No symmetry was searched for (60 rows are few" in pages[0]["symmetry"]
+    assert "It was given, not searched for" in pages[1]["symmetry"]
+    for page in pages[:2]:
+        assert "Every row is an inducing point" in page["inducing"]
+        assert "log marginal likelihood" in page["learning"]
+    assert "8 inducing points" in pages[2]["inducing"]
+    assert any("validation" in record for record in few.history_)
+    for page in pages:
+        assert "one batch" not in page["learning"]
+        assert "held out" not in page["learning"]
+        assert 'load_model("runs/y.hgp")' in page["loading"]
+    assert "The fit set the rows scored here aside" in pages[0]["scores"]
+    assert "only if it has not been fitted" not in pages[0]["scores"]
+    assert "only if it has not been fitted" in pages[1]["scores"]
+
+
+def test_the_verdict_is_on_the_worst_level(tmp_path, quick):
+    """A model that is right about its 90 % interval, and not about the others."""
+    (X, y), n = table(1000), 1000
+    model = LinearModel().fit(X, y)
+    pit = np.linspace(0.05, 0.95, n)
+    pit[:50], pit[-50:] = 0.001, 0.999  # beyond all but their 99.8 % interval
+    model.pit = lambda part, target: pit[: len(part)]
+    write_report(tmp_path / "r.html", model, X, y)
+    words = " ".join(check(tmp_path / "r.html").sections["calibration"].split())
+    assert "90 % of the rows lie in their 99 % interval: these intervals are too narrow" in words
+
+
 def test_every_column_of_the_table_of_symmetries_is_explained(tmp_path, quick):
     from harmonicgp.estimators import suggest_symmetry
 
@@ -365,8 +404,8 @@ def test_numbers_for_people():
     expected = ["2026", "2026", "0.1235", "-3", "123,457", "1e+09", "1,000,000,000", "1e-09", "∞", "–", "–", "yes"]
     assert [number(value) for value in values] == expected
     assert [percent(share) for share in (0.9, 0.9123, 1.0, float("nan"))] == ["90 %", "91.2 %", "100 %", "–"]
-    times = [seconds(value) for value in (0.034, 12.3, 75, 59.7, 3660, float("nan"))]
-    assert times == ["0.034 s", "12 s", "1 min 15 s", "60 s", "1 h 1 min", "–"]
+    times = [seconds(value) for value in (0.034, 0.0, 0.14, 12.3, 75, 59.7, 3660, float("nan"))]
+    assert times == ["< 0.1 s", "0 s", "0.14 s", "12 s", "1 min 15 s", "60 s", "1 h 1 min", "–"]
 
 
 PROBE = """<script>addEventListener("load", () => parent.postMessage({

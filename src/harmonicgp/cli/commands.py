@@ -46,6 +46,7 @@ from harmonicgp.cli.options import (
     check_names,
     check_outputs,
     given,
+    needed,
     option,
     output_option,
     parse_columns,
@@ -53,16 +54,21 @@ from harmonicgp.cli.options import (
 )
 from harmonicgp.cli.tables import (
     Problem,
+    errors_column,
+    per_row,
     predicted_columns,
     read_rows,
+    say_index,
     streams_module,
     target_frame,
+    unwanted_index,
     with_codes,
     with_columns,
     with_target,
 )
 from harmonicgp.cli.words import Speaker, count, did_you_mean, listing, say_fit, score_words
 
+SEARCHED = 2000  #: rows up to which a fit takes one block without a search: the estimators' SMALL
 BATCH_ROWS = 65536  #: rows that `predict` holds at a time
 
 app = typer.Typer(
@@ -182,7 +188,9 @@ def fit(
     if len(testing):
         news = News()
         news.look(model, testing.X)
-        say("scores", f"on the rows set aside, {score_words(score_rows(model, testing.X, testing.y, report))}")
+        errors = testing.per_row.get("noise_std")
+        scores = score_rows(model, testing.X, testing.y, report, errors, file=output, set_aside=True)
+        say("scores", f"on the rows set aside, {score_words(scores)}")
         news.warn()
     if report:
         say("report", str(report))
@@ -206,6 +214,7 @@ def predict(
         str | None, option("--quantiles", metavar="Q,...", help="0.025,0.975 makes COL_q2.5 and COL_q97.5.")
     ] = None,
     latent: Annotated[bool, option("--latent", help="The function without the noise: COL_f_mean, COL_f_std.")] = False,
+    noise_std: NOISE_STD = None,
     quiet: QUIET = False,
     debug: DEBUG = False,
 ) -> None:
@@ -223,23 +232,32 @@ def predict(
     if hasattr(fitted, "classes_") and (levels or latent):
         raise UsageError(f"{model.name} is a classification: it has no {'--quantiles' if levels else '--latent'}.")
     streams = streams_module()
-    features, news, added = list(fitted.feature_names_in_), News(), []
+    features, news, added, errors, index = list(fitted.feature_names_in_), News(), [], None, []
+    wanted = [*features, *(keep or []), noise_std, getattr(fitted, "noise_name_", None)]
     with streams.TableWriter(output) as writer, tqdm(unit=" rows", unit_scale=True, disable=not say.progress) as bar:
         for batch, written in streams.stream_rows(table, batch_rows=BATCH_ROWS):
             if batch.num_rows == 0:
                 continue
-            check_features(features, batch.column_names, model.name, table.name)
+            index = unwanted_index(batch, wanted)
+            batch, written = batch.drop_columns(index), written.drop_columns(index)
+            inputs = needed(features, fitted.unused_names(), batch.column_names)
+            check_features(inputs, batch.column_names, model.name, table.name)
             check_names({"--keep": keep or []}, batch.column_names, table.name)
             kept = batch if writer.typed else written
             kept = kept.select(list(dict.fromkeys(keep))) if keep else kept
-            X = with_codes(batch.select(features), written, fitted.level_names())
+            X = with_codes(batch.select(inputs), written, fitted.level_names())
             news.look(fitted, X)
-            new = predicted_columns(fitted, X, kept.column_names, levels, latent)
+            errors = errors_column(fitted, noise_std, batch, table.name)
+            known = per_row(batch, errors) if errors else None
+            new = predicted_columns(fitted, X, kept.column_names, levels, latent, known)
             writer.write(with_columns(kept, new, table.name))
             added = list(new)
             bar.update(batch.num_rows)
         if not news.rows:
             raise ValueError(f"{table.name} has no rows.")
+    say_index(index, say)
+    if errors:
+        say("noise", errors)
     say("predicted", f"{count(news.rows, 'row')} of {table.name}: {listing(added)}")
     say("written", str(output))
     news.say(fitted, say)
@@ -250,6 +268,7 @@ def report(
     model: MODEL,
     table: TABLE,
     output: Annotated[Path, output_option("HTML", "Where the report goes.")],
+    noise_std: NOISE_STD = None,
     quiet: QUIET = False,
     debug: DEBUG = False,
 ) -> None:
@@ -257,12 +276,19 @@ def report(
     say = Speaker(quiet)
     check_outputs([output], inputs=[table, model])
     fitted = load_fitted(model)
-    data, targets, features = read_rows(table, say), list(fitted.target_names_), list(fitted.feature_names_in_)
+    targets, features = list(fitted.target_names_), list(fitted.feature_names_in_)
+    wanted = [*targets, *features, noise_std, getattr(fitted, "noise_name_", None)]
+    data = read_rows(table, say, wanted)
+    features = needed(features, fitted.unused_names(), data.column_names)
     check_features([*targets, *features], data.column_names, model.name, table.name)
     data = with_target(data, targets, table.name, say)
     X, news = data.select(features), News()
     news.look(fitted, X)
-    scores = score_rows(fitted, X, target_frame(data, targets), output)
+    errors = errors_column(fitted, noise_std, data, table.name)
+    if errors:
+        say("noise", errors)
+    known = per_row(data, errors) if errors else None
+    scores = score_rows(fitted, X, target_frame(data, targets), output, known, file=model)
     say("scores", f"on {count(len(data), 'row')}, {score_words(scores)}")
     say("report", str(output))
     news.say(fitted, say)
@@ -294,6 +320,8 @@ def suggest(
     )
     arguments |= {"random_state": seed, "progress": say.progress}
     typer.echo(str(estimators_module().suggest_symmetry(problem.X, problem.y, **arguments)))
+    if len(problem) <= SEARCHED:
+        typer.echo(f"A fit of so few rows (up to {SEARCHED:,}) searches nothing: one block, whatever the table says.")
 
 
 @app.command(epilog=_examples("harmonicgp info model.hgp"))

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from harmonicgp._extras import MissingExtraError
-from harmonicgp.cli.words import SAID, complain, mute, warn
+from harmonicgp.cli.words import SAID, complain, for_command_line, mute, warn
 
 
 class UsageError(Exception):
@@ -72,7 +72,7 @@ def _explain(error: BaseException, debug: bool) -> int:
     if isinstance(error, OSError) and error.filename and error.strerror:
         complain(f"{os.fspath(error.filename)}: {error.strerror.lower()}.")
     elif isinstance(error, ValueError | OSError | MissingExtraError):
-        complain(str(error).replace('fit with missing="impute"', "fit with --missing impute") or type(error).__name__)
+        complain(for_command_line(str(error)) or type(error).__name__)
     else:
         complain(f"{type(error).__name__}: {error} (unexpected: run it again with --debug to see where.)")
     return 1

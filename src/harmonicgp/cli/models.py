@@ -37,13 +37,16 @@ def load_fitted(path: Path) -> Any:
     return estimators_module().load_model(path)
 
 
-def score_rows(model: Any, X: Any, y: Any, report: Path | None) -> Any:
-    """The scores of a model on rows, and a report of them if one is wanted."""
+def score_rows(model: Any, X: Any, y: Any, report: Path | None, noise_std: Any = None, **words: Any) -> Any:
+    """The scores of a model on rows, and a report of them if one is wanted; `words` are for the report alone."""
     if report is not None:
-        return importlib.import_module("harmonicgp.diagnostics.report").write_report(report, model, X, y)
+        write_report = importlib.import_module("harmonicgp.diagnostics.report").write_report
+        return write_report(report, model, X, y, noise_std=noise_std, **words)
     from harmonicgp.diagnostics.scores import classification_scores, regression_scores
 
-    return (classification_scores if hasattr(model, "classes_") else regression_scores)(model, X, y)
+    if hasattr(model, "classes_"):
+        return classification_scores(model, X, y)
+    return regression_scores(model, X, y, noise_std=noise_std)
 
 
 @dataclass
@@ -53,34 +56,29 @@ class News:
     rows: int = 0
     beyond: int = 0  #: rows beyond the data of the fit
     columns: set[str] = field(default_factory=set)  #: in which they are
-    unseen: dict[str, Any] = field(default_factory=dict)  #: warnings of levels that the fit has not seen, by column
+    unseen: dict[Any, Any] = field(default_factory=dict)  #: warnings of what the fit has not seen, by kind and column
 
     def look(self, model: Any, X: Any) -> None:
-        """Take in a batch; what it holds of unseen levels is from now on said here alone."""
-        from harmonicgp.data.tables import UnseenLevelsWarning
-        from harmonicgp.diagnostics.case import rows_beyond
+        """Take in a batch; what it holds of unseen levels and gaps is from now on said here alone."""
+        from harmonicgp.diagnostics.case import UNSEEN, rows_beyond, what_is_new
 
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UnseenLevelsWarning)
-            masks = model.beyond(X)
-        warnings.simplefilter("ignore", UnseenLevelsWarning)
-        for message in (each.message for each in caught):
-            if isinstance(message, UnseenLevelsWarning):
-                before = self.unseen.get(message.column)
-                self.unseen[message.column] = message if before is None else before + message
-            else:
-                warnings.warn(message, stacklevel=2)
+        masks, unseen = what_is_new(model, X)
+        for kind in UNSEEN:
+            warnings.simplefilter("ignore", kind)
+        for message in unseen:
+            key = type(message), message.column
+            self.unseen[key] = message if key not in self.unseen else self.unseen[key] + message
         self.rows += len(X)
         self.beyond += rows_beyond(masks)
         self.columns |= masks.keys()
 
     def warn(self) -> None:
-        """Say which levels are new."""
+        """Say which levels and gaps are new."""
         for message in self.unseen.values():
             warn(str(message))
 
     def say(self, model: Any, say: Speaker) -> None:
-        """Say which levels are new, and how many rows lie beyond the data."""
+        """Say which levels and gaps are new, and how many rows lie beyond the data."""
         from harmonicgp.diagnostics.case import beyond_in_words
 
         self.warn()

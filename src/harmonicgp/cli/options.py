@@ -204,6 +204,11 @@ def check_names(options: Mapping[str, Iterable[str]], present: Sequence[str], ta
                 raise UsageError(f"{option}: {table} has no column {name!r}{hint}. It has {listing(present)}.")
 
 
+def needed(features: Sequence[str], unused: Sequence[str], present: Sequence[str]) -> list[str]:
+    """The columns of a fit, without those that the model does not use and the table does not have."""
+    return [name for name in features if name in present or name not in unused]
+
+
 def check_features(features: Sequence[str], present: Sequence[str], model: str, table: str) -> None:
     """Every column that a model needs is in the table."""
     absent = [name for name in features if name not in present]

@@ -11,7 +11,7 @@ from typing import Any
 from harmonicgp._extras import require
 from harmonicgp.cli.failures import UsageError
 from harmonicgp.cli.options import Columns, check_apart, check_names, given, is_number
-from harmonicgp.cli.words import Speaker, count, listing
+from harmonicgp.cli.words import Speaker, count, for_command_line, listing, warn
 
 
 @dataclass(frozen=True)
@@ -37,22 +37,25 @@ class Problem:
         noise_std: str | None = None,
     ) -> Problem:
         """Read a table and give every column its part; names that are not there or have two parts are refused."""
-        table = read_rows(path, say)
         known = {"--weight": weight, "--noise-std": noise_std}
         parts = {"--target": targets, "--drop": drop, "--columns": list(kinds)}
         parts |= {option: [column] for option, column in known.items() if column is not None}
+        table = read_rows(path, say, [column for part in parts.values() for column in part])
         check_names(parts, table.column_names, path.name)
         check_apart(parts)
         away = {column for option in parts if option != "--columns" for column in parts[option]}
         inputs = [column for column in table.column_names if column not in away]
         if not inputs:
             raise UsageError(f"{path.name} has no column left for the inputs.")
+        for column in inputs:
+            if column not in kinds and _counts_rows(table[column]):
+                say("note", for_command_line(f"{column!r} counts the rows: drop it if it is an identifier."))
         table = with_target(table, targets, path.name, say)
         classes = [target for target in targets if _is_class(table, target, classify)]
         if classes and len(targets) > 1:
             raise UsageError(f"several targets must all be numbers; {classes[0]!r} has classes: fit it on its own.")
         for option in parts.keys() & known.keys():
-            _check_numbers(table, parts[option][0], option)
+            check_numbers(table, parts[option][0], option)
         problem = cls(table, inputs, targets, bool(classes), given(sample_weight=weight, noise_std=noise_std))
         problem.describe(kinds, say)
         return problem
@@ -81,8 +84,8 @@ class Problem:
 
     @property
     def per_row(self) -> dict[str, Any]:
-        """Weights and known errors, as `fit` takes them."""
-        return {argument: self.table[column].cast("float64").to_numpy() for argument, column in self.roles.items()}
+        """Weights and known errors with the names of their columns, as `fit` takes them."""
+        return {argument: per_row(self.table, column) for argument, column in self.roles.items()}
 
     def split(self, fraction: float, seed: int) -> tuple[Problem, Problem]:
         """Rows to learn from and rows set aside, both in the order of the table; a seed always sets the same aside."""
@@ -108,11 +111,34 @@ def streams_module() -> Any:
     return importlib.import_module("harmonicgp.data.streams")
 
 
-def read_rows(path: Path, say: Speaker) -> Any:
-    """A whole table, an Arrow one."""
+def read_rows(path: Path, say: Speaker, wanted: Sequence[str | None]) -> Any:
+    """A whole table, an Arrow one; without the index of a pandas table, where it is not wanted."""
     table = streams_module().read_table(path)
     say("read", f"{path.name}: {count(table.num_rows, 'row')}, {count(table.num_columns, 'column')}")
-    return table
+    index = unwanted_index(table, wanted)
+    say_index(index, say)
+    return table.drop_columns(index)
+
+
+def unwanted_index(table: Any, wanted: Sequence[str | None]) -> list[str]:
+    """The columns of a Parquet file that are the index of a pandas table, but for those that are wanted by name."""
+    index: list[str] = [name for name in streams_module().index_columns(table.schema) if name not in wanted]
+    return index if len(index) < table.num_columns else []
+
+
+def say_index(columns: Sequence[str], say: Speaker) -> None:
+    """Say which columns are an index and left out."""
+    for column in columns:
+        say("note", f"{column!r} is the index of a pandas table and is left out; reset_index() makes it a column.")
+
+
+def _counts_rows(column: Any) -> bool:
+    """Whether a column holds whole numbers that rise by one from row to row."""
+    import numpy as np
+
+    if "int" not in str(column.type) or column.null_count or len(column) < 3:
+        return False
+    return bool((np.diff(column.to_numpy().astype(np.int64)) == 1).all())
 
 
 def with_target(table: Any, targets: Sequence[str], name: str, say: Speaker) -> Any:
@@ -175,7 +201,33 @@ def _part(kind: str | tuple[str, float] | None, arrow_type: Any) -> str:
     return kind if isinstance(kind, str) else f"{kind[0]}, {kind[1]:g}"
 
 
-def _check_numbers(table: Any, column: str, option: str) -> None:
+def per_row(table: Any, column: str) -> Any:
+    """A column of numbers as a Series with its name."""
+    return require("pandas", "tables", "a table's columns").Series(
+        table[column].cast("float64").to_numpy(), name=column
+    )
+
+
+def errors_column(model: Any, wanted: str | None, table: Any, name: str) -> str | None:
+    """The column of a table that holds known errors: as asked for, or that of the fit; a warning where it is not there."""
+    if wanted is not None:
+        if hasattr(model, "classes_"):
+            raise UsageError("a classification takes no --noise-std.")
+        check_names({"--noise-std": [wanted]}, table.column_names, name)
+    fitted = getattr(model, "noise_name_", None)
+    column = wanted or (fitted if fitted in table.column_names else None)
+    if column is not None:
+        check_numbers(table, column, "--noise-std")
+    elif fitted is not None:
+        warn(
+            f"the model was fitted with known errors of each row ({fitted}): error bars here are without them; give "
+            "--noise-std."
+        )
+    return column
+
+
+def check_numbers(table: Any, column: str, option: str) -> None:
+    """A column that an option needs holds numbers, one in each row."""
     kind, holes = _kind(table.schema.field(column).type), table[column].null_count
     if kind != "number":
         raise UsageError(f"{option} needs a column of numbers; {column!r} is of type {kind}.")
@@ -184,7 +236,7 @@ def _check_numbers(table: Any, column: str, option: str) -> None:
 
 
 def predicted_columns(
-    model: Any, X: Any, taken: Sequence[str], levels: Mapping[str, float], latent: bool
+    model: Any, X: Any, taken: Sequence[str], levels: Mapping[str, float], latent: bool, noise_std: Any = None
 ) -> dict[str, Any]:
     """The columns that a prediction adds, by their names."""
     import numpy as np
@@ -195,9 +247,11 @@ def predicted_columns(
         p, classes = model.predict_proba(X), np.asarray(model.classes_)
         column = names[0] if names[0] not in taken else f"{names[0]}_predicted"  # the truth stays beside it
         return {column: classes[p.argmax(1)]} | {f"{names[0]}_p_{value}": p[:, k] for k, value in enumerate(classes)}
-    mean, std = (part.reshape(n, -1) for part in model.predict(X, return_std=True))
+    mean, std = (part.reshape(n, -1) for part in model.predict(X, return_std=True, noise_std=noise_std))
     f = [part.reshape(n, -1) for part in model.predict_f(X, return_std=True)] if latent else []
-    q = model.predict_quantiles(X, list(levels.values())).reshape(n, len(levels), -1) if levels else None
+    q = None
+    if levels:
+        q = model.predict_quantiles(X, list(levels.values()), noise_std=noise_std).reshape(n, len(levels), -1)
     for k, name in enumerate(names):
         columns |= {f"{name}_mean": mean[:, k], f"{name}_std": std[:, k]}
         if q is not None:
@@ -221,7 +275,7 @@ def with_columns(table: Any, new: Mapping[str, Any], name: str) -> Any:
 def with_codes(batch: Any, written: Any, names: Sequence[str]) -> Any:
     """Columns of levels as they are written, where a file holds digits alone and is read as numbers: 01 is not 1."""
     types, compute = require("pyarrow", "tables", "reading tables").types, importlib.import_module("pyarrow.compute")
-    for name in names:
+    for name in (name for name in names if name in batch.column_names):
         column, texts = batch[name], written[name]
         if types.is_integer(column.type) and types.is_string(texts.type):
             codes = compute.if_else(compute.is_valid(column), texts, None)

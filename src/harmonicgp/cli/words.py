@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
+import shlex
 import shutil
 import sys
 import textwrap
@@ -74,6 +76,21 @@ def listing(names: Iterable[Any], most: int = 20) -> str:
     """The first names, and how many more there are."""
     words = [str(name) for name in names]
     return ", ".join(words[:most]) + (f" and {len(words) - most:,} more" if len(words) > most else "")
+
+
+def for_command_line(text: str) -> str:
+    """The library's words with the options that do what they advise.
+
+    Examples:
+        >>> for_command_line("column 'a b' holds text that hardly repeats: drop it if it is an identifier.")
+        "column 'a b' holds text that hardly repeats: drop it if it is an identifier (--drop 'a b')."
+    """
+    text = text.replace('fit with missing="impute"', "fit with --missing impute")
+    named = re.match(r"(?:column )?('[^']*'|\"[^\"]*\")", text)
+    if named:
+        drop = "drop it if it is an identifier"
+        text = text.replace(drop, f"{drop} (--drop {shlex.quote(named[1][1:-1])})")
+    return text
 
 
 def say_fit(model: Any, say: Speaker) -> None:

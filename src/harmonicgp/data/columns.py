@@ -28,6 +28,9 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _DATE = re.compile(
     r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII
 )  # Python's own reader takes week numbers and 20240101 too
+_OTHER_DATE = re.compile(
+    r"(\d{1,2}([/.-])\d{1,2}\2(\d{4}|\d\d)|\d{4}([/.])\d{1,2}\4\d{1,2})([T ].*)?", re.ASCII
+)  # whether 03/04 is in March or in April is not for us to guess
 _TIME = re.compile(r"\d\d:\d\d(:\d\d([.,]\d+)?)?", re.ASCII)
 
 _ROLES = {
@@ -176,6 +179,16 @@ def parse(text: str, role: str) -> float | datetime | time | None:
         return time.fromisoformat(text) if _TIME.fullmatch(text) else None
     except ValueError:  # the thirtieth of February
         return None
+
+
+def looks_like_date(text: str) -> bool:
+    """Whether a text is a date in another form than ISO's.
+
+    Examples:
+        >>> looks_like_date("31/12/2023"), looks_like_date("2023.12.31 08:00"), looks_like_date("A-12")
+        (True, True, False)
+    """
+    return _OTHER_DATE.fullmatch(text.strip()) is not None
 
 
 def _objects_of(chunk: Series, role: str, read: str, name: str) -> list[Any]:

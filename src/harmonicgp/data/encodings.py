@@ -41,7 +41,7 @@ class UnseenLevelsWarning(UserWarning):
         shown = ", ".join(repr(level[:40]) for level in levels[:_SHOWN]) + (", ..." if len(levels) > _SHOWN else "")
         super().__init__(
             f"column {column!r} holds levels that the fit has not seen ({shown}) in {rows:,} row{'s' * (rows != 1)}: "
-            f"they count as {fate}."
+            f"they count as {fate}, and error bars do not know of it."
         )
         self.column, self.levels, self.rows, self.fate = column, tuple(levels[: _SHOWN + 1]), rows, fate
 
@@ -49,6 +49,21 @@ class UnseenLevelsWarning(UserWarning):
         """The same of both parts of a table."""
         levels = tuple(dict.fromkeys(self.levels + other.levels))
         return UnseenLevelsWarning(self.column, levels, self.rows + other.rows, self.fate)
+
+
+class UnseenGapsWarning(UserWarning):
+    """Values missing in a column that lacked none in the fit: in how many rows, and what they are filled with."""
+
+    def __init__(self, column: str, rows: int, fate: str) -> None:
+        super().__init__(
+            f"{column!r} lacks {'a value' if rows == 1 else 'values'} in {rows:,} row{'s' * (rows != 1)} and lacked none in "
+            f"the fit: {'it is' if rows == 1 else 'they are'} filled with {fate}, and error bars do not know of it."
+        )
+        self.column, self.rows, self.fate = column, rows, fate
+
+    def __add__(self, other: UnseenGapsWarning) -> UnseenGapsWarning:
+        """The same of both parts of a table."""
+        return UnseenGapsWarning(self.column, self.rows + other.rows, self.fate)
 
 
 @dataclass(frozen=True)
@@ -69,6 +84,11 @@ class Numbers:
         else:
             own = (self.name, self.kind)
         return [own, (f"{self.name} missing", None)] if self.flagged else [own]
+
+    @property
+    def filling(self) -> str:
+        """What stands in for a value that is missing, where the fit lacked none; empty where it lacked some."""
+        return "" if self.flagged else "the median"
 
     def encode(self, chunk: Series) -> Encoded:
         """The columns [n, k] of these rows, and a mask of the rows where the value is missing."""
@@ -102,6 +122,11 @@ class Dates:
             own = [(f"{self.name} (trend)", None)]
             own += [(f"{self.name} ({part})", ("periodic", periods[part])) for part in self.parts]
         return [*own, (f"{self.name} missing", None)] if self.flagged else own
+
+    @property
+    def filling(self) -> str:
+        """What stands in for a date that is missing, where the fit lacked none; empty where it lacked some."""
+        return "" if self.flagged else "the median"
 
     def encode(self, chunk: Series) -> Encoded:
         """The columns [n, k] of these rows, and a mask of the rows where the date is missing."""
@@ -138,6 +163,11 @@ class Levels:
         if "other" in self.levels:
             return "'other'"
         return repr(self.levels[0]) if len(self.levels) == 2 else "none of the known levels"
+
+    @property
+    def filling(self) -> str:
+        """What stands in for a level that is missing, where the fit lacked none; empty where it lacked some."""
+        return "" if self.fill == "missing" else f"the most frequent level {self.fill!r}"
 
     def encode(self, chunk: Series) -> Encoded:
         """The columns [n, k] of these rows, a mask of the rows where the level is missing, and levels that are new."""

@@ -8,6 +8,7 @@ file to another stays as it is.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -72,6 +73,21 @@ def stream_rows(path: str | os.PathLike[str], batch_rows: int = 65536) -> Iterat
     if _is_parquet(suffix):
         return ((table, table) for table in _regrouped(_parquet_tables(path, batch_rows), batch_rows))
     return _csv_rows(path, suffix, batch_rows)
+
+
+def index_columns(schema: pyarrow.Schema) -> list[str]:
+    """The columns that are the index of the pandas table which was written, not columns of it.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> index_columns(pa.schema([("x", pa.int64()), ("__index_level_0__", pa.int64())]))
+        ['__index_level_0__']
+    """
+    try:
+        named = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+    except (ValueError, AttributeError):  # not what pandas writes
+        named = []
+    return [name for name in schema.names if name in named or re.fullmatch(r"__index_level_\d+__", name)]
 
 
 class TableWriter:
@@ -314,14 +330,18 @@ def _header(path: Path, suffix: str) -> list[str]:
     with path.open("rb") as file:
         if file.read(2) in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16, as spreadsheets write it
             raise ValueError(f"{path} is not UTF-8 text: save it as UTF-8.")
-    with _plain_errors(path), csv.open_csv(path, **_csv_options(suffix, None)) as reader:
+    options = _csv_options(suffix, None)
+    options["parse_options"].invalid_row_handler = lambda _: (
+        "skip"
+    )  # whoever reads the rows says what is wrong with them
+    with _plain_errors(path), csv.open_csv(path, **options) as reader:
         names: list[str] = list(reader.schema.names)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"{path} has columns of the same name: {', '.join(map(repr, twice))}; rename or drop one.")
     if len(names) == 1 and (other := re.search(r"[;\t|]", names[0])):
         raise ValueError(f"{path} has one column, {names[0]!r}: is it separated by {other[0]!r}? "
-                         "Save it with commas, or with tabs as .tsv.")  # fmt: skip
+                         "Save it with commas (and decimal points), or with tabs as .tsv.")  # fmt: skip
     return names
 
 

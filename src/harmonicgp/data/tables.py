@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -24,6 +24,7 @@ from harmonicgp.data.columns import (
     floats_of,
     instants_of,
     listed,
+    looks_like_date,
     parse,
     plural,
     role_of,
@@ -31,9 +32,26 @@ from harmonicgp.data.columns import (
     texts_of,
     zone_of,
 )
-from harmonicgp.data.encodings import COLUMNS, Column, Dates, Levels, Numbers, UnseenLevelsWarning
+from harmonicgp.data.encodings import (
+    COLUMNS,
+    Column,
+    Dates,
+    Levels,
+    Numbers,
+    UnseenGapsWarning,
+    UnseenLevelsWarning,
+)
 
-__all__ = ["MAX_LEVELS", "Kind", "Missing", "TableEncoder", "UnseenLevelsWarning", "check_kinds", "is_frame"]
+__all__ = [
+    "MAX_LEVELS",
+    "Kind",
+    "Missing",
+    "TableEncoder",
+    "UnseenGapsWarning",
+    "UnseenLevelsWarning",
+    "check_kinds",
+    "is_frame",
+]
 
 Missing: TypeAlias = Literal["refuse", "impute"]
 
@@ -140,14 +158,16 @@ class TableEncoder:
         kinds = [kind for column in self.columns for _, kind in column.labels]
         return {number: kind for number, kind in enumerate(kinds) if kind is not None}
 
-    def transform(self, frame: Any, warn: bool = True) -> Array:
-        """The numbers of a table, float64 [n, d]: columns are found by name, others are ignored.
+    def transform(self, frame: Any, warn: bool = True, idle: Collection[str] = ()) -> Array:
+        """The numbers of a table, float64 [n, d]: columns are found by name, others are ignored; `idle` ones may be absent.
 
-        Levels that the fit has not seen give an `UnseenLevelsWarning` for each column that has some, unless `warn` is off.
+        Levels that the fit has not seen give an `UnseenLevelsWarning` for each column that has some, gaps in a column that had
+        none in the fit an `UnseenGapsWarning`, unless `warn` is off.
         """
         table = _opened(frame)
         absent = [column.name for column in self.columns if column.name not in table.columns]
-        if absent:
+        if not set(absent) <= set(idle):
+            absent = [name for name in absent if name not in idle]
             raise ValueError(f"the table lacks columns of the fit: {listed(absent)}; it has {listed(table.columns)}.")
         x = np.empty((len(table), len(self.encoded_names)))
         gaps: Counter[str] = Counter()
@@ -156,7 +176,9 @@ class TableEncoder:
         for column in self.columns:
             right, top = left + len(column.labels), 0
             unseen[column.name] = Counter()
-            for chunk in _chunks(table[column.name]):
+            if column.name in absent:
+                x[:, left:right] = 0.0
+            for chunk in _chunks(table[column.name]) if column.name not in absent else ():
                 values, gone, new = column.encode(chunk)
                 x[top : top + len(gone), left:right] = values
                 gaps[column.name] += int(gone.sum())
@@ -168,6 +190,8 @@ class TableEncoder:
         for column in self.columns if warn else ():
             if isinstance(column, Levels) and (new := unseen[column.name]):
                 warnings.warn(UnseenLevelsWarning(column.name, list(new), new.total(), column.fate), stacklevel=2)
+            if gaps[column.name] and column.filling:
+                warnings.warn(UnseenGapsWarning(column.name, gaps[column.name], column.filling), stacklevel=2)
         return x
 
     def state(self) -> dict[str, Any]:
@@ -322,6 +346,12 @@ def _fit_levels(name: str, counts: Counter[str], n: float, impute: bool, remarks
     total = counts.total()
     n_missing = round(n - total)
     if len(counts) > 50 and len(counts) > 0.5 * total:
+        dates = [text for text in counts if looks_like_date(text)]
+        if len(dates) > 0.5 * len(counts):
+            raise ValueError(
+                f"column {name!r} holds text that looks like dates, such as {dates[0]!r:.40}: write them as ISO dates "
+                "(2023-12-31), which are read."
+            )
         raise ValueError(
             f"column {name!r} holds text that hardly repeats ({len(counts)} different in {total:g} rows): "
             f"drop it if it is an identifier, or encode it yourself."

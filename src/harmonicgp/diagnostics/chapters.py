@@ -100,8 +100,10 @@ def _is_missing(value: Any) -> bool:
 def scores_in_words(case: Case) -> str:
     """The scores, what they mean, and the fit's own."""
     caution = paragraph(
-        "These scores tell how the model does on new rows only if it has not been fitted to the rows scored here. On rows it "
-        "was fitted to they flatter it."
+        "The fit set the rows scored here aside and has not seen them: the scores tell how the model does on rows like these."
+        if case.set_aside
+        else "These scores tell how the model does on new rows only if it has not been fitted to the rows scored here. On rows "
+        "it was fitted to they flatter it."
     )
     if isinstance(case.scores, ClassificationScores):
         return _classification(case.scores) + caution + _validation(case.model)
@@ -208,15 +210,25 @@ def calibration(case: Case, p: int) -> str:
 
 
 def _verdict(scores: Scores) -> str:
-    """Is the 90 % interval what it says? In a sentence, with what chance alone would give."""
-    got, (low, high) = scores.coverage[0.9], binomial_band(scores.rows, 0.9)
-    counted = f"{percent(got)} of the rows lie in their 90 % interval"
-    if low <= got <= high:
-        return f"{counted}, which is what a calibrated model gives within chance."
-    slightly = "a little " if abs(got - 0.9) < 0.02 else ""
-    if got < low:
-        return f"{counted}: the intervals are {slightly}too narrow, the model is {slightly}too sure of itself."
-    return f"{counted}: the intervals are {slightly}too wide, the model is {slightly}too wary."
+    """Are the intervals what they say? In a sentence on the worst of them that chance does not explain."""
+
+    def by_chance(level: float) -> bool:
+        low, high = binomial_band(scores.rows, level, 1 - 0.05 / len(LEVELS))  # one of several may stray a little more
+        return low <= scores.coverage[level] <= high
+
+    def off(level: float) -> float:
+        return abs(scores.coverage[level] - level) / float(np.sqrt(level * (1 - level)))
+
+    odd = [level for level in LEVELS if not by_chance(level)]
+    level = max(odd, key=off) if odd else 0.9
+    got = scores.coverage[level]
+    counted = f"{percent(got)} of the rows lie in their {percent(level)} interval"
+    if not odd:
+        return f"{counted}; at every level below, the rows inside are what a calibrated model gives within chance."
+    slightly = "a little " if abs(got - level) < 0.2 * min(level, 1 - level) else ""
+    if got < level:
+        return f"{counted}: these intervals are {slightly}too narrow, the model is {slightly}too sure of itself."
+    return f"{counted}: these intervals are {slightly}too wide, the model is {slightly}too wary."
 
 
 def _reliability(scores: ClassificationScores) -> str:

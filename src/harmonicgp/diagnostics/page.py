@@ -109,6 +109,8 @@ def seconds(value: float) -> str:
     """A time for people."""
     if not math.isfinite(value):
         return "–"
+    if value < 0.05:
+        return "< 0.1 s" if value > 0 else "0 s"
     if value < 60:
         return f"{value:.2g} s" if value < 10 else f"{value:.0f} s"
     minutes, rest = divmod(round(value), 60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from harmonicgp._extras import require
 from harmonicgp._files import replacing
 from harmonicgp._version import __version__
 from harmonicgp.diagnostics import pictures
-from harmonicgp.diagnostics.case import Case
+from harmonicgp.diagnostics.case import Case, is_exact, said_already
 from harmonicgp.diagnostics.chapters import calibration, confusion, data, predictions, scores_in_words, target_numbers
 from harmonicgp.diagnostics.page import (
     Cell,
@@ -49,16 +50,30 @@ _LEGEND = {  # of the table of candidates
 
 
 def write_report(
-    path: str | Path, model: Any, X: Any, y: Any, title: str | None = None
+    path: str | Path,
+    model: Any,
+    X: Any,
+    y: Any,
+    title: str | None = None,
+    noise_std: Any = None,
+    file: str | Path | None = None,
+    set_aside: bool = False,
 ) -> Scores | ClassificationScores:
     """Write a page of HTML on a fitted model and rows X, y that it has not been fitted to; returns their scores.
+
+    `noise_std` [n] are known errors of y, which the predictions then have in them; `file` is where the model was saved, and
+    `set_aside` says that the fit kept these rows apart, for the words of the page.
 
     The page holds its own pictures and asks nothing of the network. It appears at `path` when it is complete, or not at all.
     """
     require("matplotlib", "plot", "a report with pictures")
-    with replacing(path) as file:  # a path that cannot be written shows before the work, not after it
-        case = Case.of(model, X, y)
-        file.write(_page(case, title).encode("utf-8", "xmlcharrefreplace"))  # a broken name must not cost the page
+    with replacing(path) as page_file:  # a path that cannot be written shows before the work, not after it
+        case = replace(Case.of(model, X, y, noise_std), set_aside=set_aside)
+        if file is not None:
+            case = replace(case, file=Path(file).name if Path(file).is_absolute() else Path(file).as_posix())
+        with said_already():
+            html = _page(case, title)
+        page_file.write(html.encode("utf-8", "xmlcharrefreplace"))  # a broken name must not cost the page
     return case.scores
 
 
@@ -95,12 +110,12 @@ def _sections(case: Case) -> list[Section]:
         sections += [_target(case, p) for p in range(min(len(case.names), MOST_TARGETS))]
     return [
         *sections,
-        Section("learning", "Learning curve", _learning(case.model)),
+        Section("learning", "Learning curve", _learning(case)),
         Section("harmonics", "Harmonics", _harmonics(case)),
         Section("symmetry", "Symmetry", _symmetry(case.model)),
         Section("inducing", "Inducing points", _inducing(case)),
         Section("timings", "Timings", _timings(case.model)),
-        Section("loading", "Use the model again", _loading(case.model)),
+        Section("loading", "Use the model again", _loading(case)),
     ]
 
 
@@ -116,15 +131,16 @@ def _target(case: Case, p: int) -> Section:
 
 def _warnings(case: Case) -> str:
     """What can harm, then what else was done or found."""
-    found = [str(warning) for warning in getattr(case.model, "warnings_", None) or []]
+    found = [*case.unseen, *(str(warning) for warning in getattr(case.model, "warnings_", None) or [])]
     notes = [case.beyond] if case.beyond else []
     notes += [str(note) for note in getattr(case.model, "notes_", None) or []]
     first = items(found, "warnings") if found else paragraph("The fit gave no warnings.")
     return first + (items(notes) if notes else "")
 
 
-def _learning(model: Any) -> str:
+def _learning(case: Case) -> str:
     """The bound by steps; words in its place when the model has none."""
+    model = case.model
     elbo = getattr(model, "elbo_", None)
     bound = np.nan if elbo is None else float(elbo)
     last = f"The bound at the end is {number(bound)} per row." if np.isfinite(bound) else (
@@ -139,17 +155,21 @@ def _learning(model: Any) -> str:
     steps, bounds, times = finite.T
     checks = [(float(r["step"]), float(r["validation"])) for r in history if r.get("validation") is not None]
     checks = [check for check in checks if np.isfinite(check).all()]
+    held_out = getattr(model, "validation_", None) is not None
     words = f"{number(steps[-1])} steps" + (f" in {seconds(times[-1])}" if np.isfinite(times[-1]) else "") + f". {last}"
     lost = len(records) - len(finite)
     words += f" {lost} steps had no finite bound and are left out." if lost else ""
     alt = (
         f"Line: the bound per row rises from {number(bounds[0])} to {number(bounds[-1])} in {number(steps[-1])} steps."
     )
-    caption = (
-        "The bound of each step is of one batch and so jumps about it; higher is better. The first steps may lie below."
-    )
-    caption += " Points: the same bound on rows held out in the fit." if checks else ""
-    png = pictures.learning_curve(steps, bounds, times, checks)
+    if is_exact(model, len(_points(case))):
+        caption = "The log marginal likelihood per row at each step, of all rows; higher is better. A step too far falls back."
+    elif (checks and not held_out) or "rows are few" in str(getattr(getattr(model, "symmetry_", None), "reason", "")):
+        caption = "The bound of each step, of all rows; higher is better."
+    else:
+        caption = "The bound of each step is of one batch and so jumps about it; higher is better. The first steps may lie below."
+    caption += " Points: the same bound on rows held out in the fit." if checks and held_out else ""
+    png = pictures.learning_curve(steps, bounds, times, checks if held_out else [])
     return paragraph(words) + side_by_side([figure(png, alt, caption)])
 
 
@@ -202,7 +222,12 @@ def _symmetry(model: Any) -> str:
     words = paragraph(f"Chosen: {symmetry.name}.")
     rows = list(getattr(symmetry, "table", None) or [])
     if not rows:
-        return words + paragraph("It was given, not searched for, so that there are no other candidates to compare.")
+        reason = str(getattr(symmetry, "reason", "") or "as asked")
+        if reason == "as asked":
+            return words + paragraph(
+                "It was given, not searched for, so that there are no other candidates to compare."
+            )
+        return words + paragraph(f"No symmetry was searched for ({reason}).")
     keys = list(dict.fromkeys(key for row in rows for key in row))
     chosen = [i for i, row in enumerate(rows) if _is_chosen(row, symmetry.name)]
     numeric = [any(_is_number(row.get(key)) for row in rows) for key in keys]
@@ -226,17 +251,28 @@ def _plain(value: Any) -> str:
     return number(value) if value is None or isinstance(value, bool | int | float | np.number) else str(value)
 
 
+def _points(case: Case) -> Array:
+    """The inducing points [m, d]; none where the model does not say."""
+    points = getattr(case.model, "inducing_points", lambda: None)()
+    d = len(case.model.encoded_names_)
+    return np.zeros((0, d)) if points is None else np.asarray(points, np.float64).reshape(-1, d)
+
+
 def _inducing(case: Case) -> str:
     """Where the inducing points are: on the globe, in the plane, or along a line."""
-    points = getattr(case.model, "inducing_points", lambda: None)()
-    if points is None:
+    Z = _points(case)
+    if not len(Z):
         return paragraph("This model does not say where its inducing points are.")
     names = [str(name) for name in case.model.encoded_names_]
-    Z = np.asarray(points, np.float64).reshape(-1, len(names))
     kinds = {kind: column for column, kind in (getattr(case.model, "column_kinds_", None) or {}).items()}
     globe = "longitude" in kinds and "latitude" in kinds
     wanted = [kinds["longitude"], kinds["latitude"]] if globe else list(range(len(names)))
     count = f"{number(len(Z))} inducing points carry what the model has learned."
+    exact = is_exact(case.model, len(Z))
+    if exact:
+        count = f"Every row is an inducing point: the model is an exact Gaussian process of {number(len(Z))} different rows."
+    if exact and len(wanted) > 1:  # a map would be a carpet of crosses
+        return paragraph(count)
     if len(wanted) > 2:
         return paragraph(f"{count} They lie in {len(names)} columns, too many for a map.")
     x = case.columns(wanted)
@@ -264,7 +300,8 @@ def _curves(case: Case, x: Array, z: Array, name: str) -> list[str]:
         return [figure(png, alt, f"Probabilities along {name}; ticks are inducing points.")]
     P = len(case.names)
     mean = np.asarray(case.model.predict(part)).reshape(-1, P)
-    band = np.asarray(case.model.predict_quantiles(part, [0.05, 0.95])).reshape(-1, 2, P)
+    band = np.asarray(case.model.predict_quantiles(part, [0.05, 0.95], **case.known(case.sample[rows])))
+    band = band.reshape(-1, 2, P)
     return [
         figure(
             pictures.curve(
@@ -303,8 +340,9 @@ def _timings(model: Any) -> str:
     return table("Time of the fit.", line("part", "time"), rows)
 
 
-def _loading(model: Any) -> str:
-    lines = 'from harmonicgp import load_model\n\nmodel = load_model("model.hgp")\n'
+def _loading(case: Case) -> str:
+    model, file = case.model, json.dumps(case.file, ensure_ascii=False)
+    lines = f"from harmonicgp import load_model\n\nmodel = load_model({file})\n"
     lines += (
         "model.predict_proba(X)" if hasattr(model, "predict_proba") else "mean, std = model.predict(X, return_std=True)"
     )

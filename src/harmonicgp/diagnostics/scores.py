@@ -132,12 +132,17 @@ def binomial_band(rows: int, share: float, probability: float = 0.95) -> tuple[f
     return float(band[0]), float(band[1])
 
 
-def regression_scores(model: Any, X: Any, y: Any, chunk_size: int = 65536) -> Scores:
-    """Scores of a fitted regressor on rows X with targets y, [n] or [n, P]; they mean something for rows it has not seen."""
-    table, values = as_table(X), as_targets(y)
+def regression_scores(model: Any, X: Any, y: Any, chunk_size: int = 65536, noise_std: Any = None) -> Scores:
+    """Scores of a fitted regressor on rows X with targets y, [n] or [n, P]; they mean something for rows it has not seen.
+
+    `noise_std` [n] are known errors of y, which the predictions then have in them.
+    """
+    table, values, errors = as_table(X), as_targets(y), as_errors(noise_std)
     P = values.shape[1] if values.ndim == 2 else 1
     names = target_names(model, P)
     n = _same_rows(table, values)
+    if errors is not None and len(errors) != n:
+        raise ValueError(f"X has {n} rows and noise_std has {len(errors)}: give one error a row.")
     sums = {key: np.zeros(P) for key in ("squared", "absolute", "density")}
     sums |= {key: np.zeros((len(LEVELS), P)) for key in ("covered", "width")}
     counts = np.zeros((PIT_BINS, P), np.int64)
@@ -145,12 +150,13 @@ def regression_scores(model: Any, X: Any, y: Any, chunk_size: int = 65536) -> Sc
     for rows in chunks(n, chunk_size):
         part, target = take(table, rows), values[rows]
         m, observed = len(target), target.reshape(-1, P)
-        error = observed - _shaped(model.predict(part), (m, P), "predict")
-        pit = _shaped(model.pit(part, target), (m, P), "pit")
-        quantiles = _shaped(model.predict_quantiles(part, tails), (m, len(tails), P), "predict_quantiles")
+        known = {} if errors is None else {"noise_std": errors[rows]}
+        error = observed - _shaped(model.predict(part, **known), (m, P), "predict")
+        pit = _shaped(model.pit(part, target, **known), (m, P), "pit")
+        quantiles = _shaped(model.predict_quantiles(part, tails, **known), (m, len(tails), P), "predict_quantiles")
         sums["squared"] += (error**2).sum(0)
         sums["absolute"] += np.abs(error).sum(0)
-        sums["density"] += _shaped(model.log_density(part, target), (m, P), "log_density").sum(0)
+        sums["density"] += _shaped(model.log_density(part, target, **known), (m, P), "log_density").sum(0)
         sums["covered"] += m * coverage(pit)
         sums["width"] += (quantiles[:, len(LEVELS) :] - quantiles[:, : len(LEVELS)]).sum(0)
         counts += pit_histogram(pit, PIT_BINS)
@@ -232,6 +238,11 @@ def as_targets(y: Any) -> Array:
         row = int(np.argmin(np.isfinite(values).reshape(len(values), -1).all(1)))
         raise ValueError(f"y has missing or infinite values, first in row {row}: drop those rows from X and y.")
     return values
+
+
+def as_errors(noise_std: Any) -> Array | None:
+    """Known errors of the rows as float64 [n], if there are any."""
+    return None if noise_std is None else np.asarray(noise_std, np.float64).reshape(-1)
 
 
 def class_numbers(y: Any, classes: Sequence[Any]) -> Array:

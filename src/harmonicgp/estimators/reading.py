@@ -16,7 +16,7 @@ from harmonicgp.actions import Action
 from harmonicgp.data.tables import Kind, TableEncoder, check_kinds, is_frame
 from harmonicgp.estimators.arrays import validated
 from harmonicgp.estimators.candidates import KERNELS
-from harmonicgp.estimators.inputs import Array, check_size
+from harmonicgp.estimators.inputs import Array, Inputs, check_size
 from harmonicgp.groups import Resolution, check_resolution
 from harmonicgp.inference.closed_form import MAX_DENSE
 from harmonicgp.training import Callback, Schedule
@@ -46,6 +46,8 @@ class Reading(BaseEstimator):
     dtype: str
     random_state: Any
     progress: bool
+
+    _inputs: Inputs  # set by the fit
 
     # --- arguments ----------------------------------------------------------------------------------------------------
 
@@ -102,7 +104,7 @@ class Reading(BaseEstimator):
                 self._table: TableEncoder | None = TableEncoder.fit(X, self._declared(), self.missing, weights)  # type: ignore[arg-type]
                 return self._table.transform(X, warn=False)  # rows of weight zero may hold what the fit does not see
             if self._table is not None:
-                return self._table.transform(X)
+                return self._table.transform(X, idle=self.unused_names())
         elif reset:
             self._table = None
         elif self._table is not None and len(self._table.names) != len(self._table.encoded_names):
@@ -117,6 +119,18 @@ class Reading(BaseEstimator):
         """The columns of a table that the model reads as categories."""
         return [] if self._table is None else [c.name for c in self._table.columns if c.role == "level"]
 
+    def unused_names(self) -> list[str]:
+        """The columns of a table that the model does not use: constant ones, and those that repeat others."""
+        if self._table is None:
+            return []
+        used, names, start = {*self._inputs.order.tolist()}, set(), 0
+        for column in self._table.columns:
+            stop = start + len(column.labels)
+            if not used.isdisjoint(range(start, stop)):
+                names.add(column.name)
+            start = stop
+        return [name for name in self._table.names if name not in names]
+
     def _check_names(self, X: Any, reset: bool) -> None:
         """Learn or compare the names of a table's columns."""
         names = getattr(X, "column_names", None)  # Arrow's, which scikit-learn does not read
@@ -124,11 +138,16 @@ class Reading(BaseEstimator):
             validate_data(self, X, skip_check_array=True, reset=reset)
         elif reset:
             self.feature_names_in_, self.n_features_in_ = np.array(names, dtype=object), len(names)
-        elif list(names) != list(getattr(self, "feature_names_in_", names)):
+        elif list(names) != self._needed_names(names):
             raise ValueError(
                 "the columns of X should be those of fit, in the same order: "
                 f"{', '.join(map(str, self.feature_names_in_))}; got {', '.join(names)}."
             )
+
+    def _needed_names(self, names: Sequence[str]) -> list[str]:
+        """The names of the fit, without those of unused columns that are not among `names`."""
+        unused = self.unused_names()
+        return [name for name in getattr(self, "feature_names_in_", names) if name in names or name not in unused]
 
     def _declared(self) -> Mapping[str | int, Kind] | None:
         if self.columns is None or self._image() is not None:

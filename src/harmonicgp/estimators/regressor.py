@@ -168,7 +168,8 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
             low, high = (self.target_names_[int(k)] for k in (left.argmin(), left.argmax()))
             self.warnings_.append(
                 f"the targets share one level of noise (in units of their standard deviations) and differ in it: error bars of "
-                f"{low!r} are too wide, those of {high!r} too narrow. Fit the targets one by one, or with calibration='conformal'."
+                f"{low!r} are too wide, those of {high!r} too narrow. Fit the targets one by one, or with "
+                "calibration='conformal'."
             )
 
     def _prepare(self, X: Any, y: Any, sample_weight: Any, noise_std: Any) -> tuple[Rows, Array, Array | None]:
@@ -235,9 +236,7 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
         mean = self._shape(np.concatenate(means))
         return (mean, self._shape(np.concatenate(stds))) if return_std else mean
 
-    def predict_quantiles(
-        self, X: Any, levels: Sequence[float] = (0.025, 0.5, 0.975), noise_std: Any = None
-    ) -> Array:
+    def predict_quantiles(self, X: Any, levels: Sequence[float] = (0.025, 0.5, 0.975), noise_std: Any = None) -> Array:
         """Quantiles of y, [n, levels] or [n, levels, P]; `noise_std` as in `predict`."""
         p = np.atleast_1d(np.asarray(levels, dtype=np.float64))
         if p.ndim != 1 or not ((p > 0) & (p < 1)).all():

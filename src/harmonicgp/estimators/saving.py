@@ -111,6 +111,7 @@ def pack(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "feature_names": [str(n) for n in model.feature_names_in_] if hasattr(model, "feature_names_in_") else None,
         "plain": {name: getattr(model, name) for name in (*_PLAIN, *_PRIVATE)},
         "classes": _classes_header(model),
+        "noise_name": getattr(model, "noise_name_", None),
     }
     # The predictor's own features: with its whitened ones they are what predictions were made of.
     kernel = predictor.features.view.kernel  # type: ignore[attr-defined]
@@ -145,6 +146,7 @@ def unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
     arguments["columns"] = _columns_from(arguments["columns"])
     model = known[header["estimator"]](**arguments)
     model.notes_, model.ranges_ = [], None  # which older files do not have
+    model.noise_name_ = header.get("noise_name")
     for name, value in header["plain"].items():
         if name not in (*_PLAIN, *_PRIVATE):
             raise KeyError(name)
