@@ -829,3 +829,40 @@ def test_codes_with_leading_zeros_are_what_they_were_in_the_fit(tmp_path):
     lines = (tmp_path / "out.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in lines] == ["code", "01", "02"]
     assert np.allclose([float(line.split(",")[1]) for line in lines[1:]], [0, 5], atol=0.5)
+
+
+def test_a_report_reads_codes_and_classes_as_they_are_written(tmp_path):
+    rng = np.random.default_rng(0)
+    codes = np.array(["01", "1", "A"])[rng.integers(3, size=120)]
+    kind = np.where(codes == "01", "007", "x")
+    pd.DataFrame({"code": codes, "x": rng.normal(size=120), "kind": kind}).to_csv(tmp_path / "fit.csv", index=False)
+    run("fit", tmp_path / "fit.csv", "-t", "kind", "-o", tmp_path / "m.hgp", "--max-steps", "20", "--n-inducing", "16")
+    rows = "\n".join(f"01,{x:.2f},007" for x in rng.normal(size=20))
+    (tmp_path / "held.csv").write_text(f"code,x,kind\n{rows}\n")  # digits alone
+    said = run("report", tmp_path / "m.hgp", tmp_path / "held.csv", "-o", tmp_path / "r.html")
+    assert "accuracy 100" in said.stdout or "100.0% right" in said.stdout, said.stdout
+    assert "warning" not in said.stderr
+
+
+@pytest.mark.parametrize("cell", ["true", "2.5", "2024-01-01", "12345678901234567890"])
+def test_a_file_of_one_row_may_look_like_anything(tmp_path, cell):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"code": np.array(["a", cell])[rng.integers(2, size=60)], "x": rng.normal(size=60)})
+    table["y"] = (table.code == cell) * 5.0 + table.x
+    table.to_csv(tmp_path / "fit.csv", index=False)
+    run("fit", tmp_path / "fit.csv", "-t", "y", "-o", tmp_path / "m.hgp", "--max-steps", "20")
+    (tmp_path / "one.csv").write_text(f"code,x\n{cell},0.0\n")
+    run("predict", tmp_path / "m.hgp", tmp_path / "one.csv", "-o", tmp_path / "out.csv")
+    assert float((tmp_path / "out.csv").read_text().splitlines()[1].split(",")[2]) == pytest.approx(5.0, abs=0.7)
+
+
+def test_quotation_marks_left_open_are_not_swallowed(tmp_path):
+    rows = [f"{i},{i % 3},word" for i in range(50)]
+    rows[9] = '9,0,"word'
+    (tmp_path / "open.csv").write_text("x,y,note\n" + "\n".join(rows) + "\n")
+    message = complaint("fit", tmp_path / "open.csv", "-t", "y", "-o", tmp_path / "m.hgp", code=1)
+    assert "never closed" in message
+    rows[29] = '29,2,word"'
+    (tmp_path / "two.csv").write_text("x,y,note\n" + "\n".join(rows) + "\n")
+    said = run("fit", tmp_path / "two.csv", "-t", "y", "-o", tmp_path / "m.hgp", "--drop", "note", "--max-steps", "5")
+    assert "stray quotation mark" in said.stderr

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from threading import Barrier
@@ -38,11 +39,24 @@ if hasattr(os, "register_at_fork"):
 
 
 def side_by_side(pieces: Sequence[Callable[[], Result]]) -> list[Result]:
-    """The results of some pieces of work, done at the same time by as many threads as PyTorch has."""
+    """The results of some pieces of work, done at the same time by as many threads as PyTorch has.
+
+    Returns, or raises, when all of them have ended: what they write to is not let go of before. An interrupt waits for that.
+    """
     threads = torch.get_num_threads()
     if len(pieces) < 2 or threads < 2:
         return [piece() for piece in pieces]
-    return [future.result() for future in [_pool(threads).submit(piece) for piece in pieces]]
+    pool = _pool(threads)
+    futures: list[Future[Result]] = []
+    try:
+        for piece in pieces:
+            futures.append(pool.submit(piece))
+        return [future.result() for future in futures]
+    except BaseException:
+        while not all(future.cancel() or future.done() for future in futures):
+            with suppress(KeyboardInterrupt):
+                wait(futures)
+        raise
 
 
 def cuts(n: int, most: int | None = None) -> list[tuple[int, int]]:

@@ -42,6 +42,7 @@ def a_table(n=1000):
     )
 
 
+@pytest.mark.filterwarnings("ignore:.*line breaks")
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_what_is_written_is_read(tmp_path, suffix):
     path, table = tmp_path / f"table{suffix}", a_table()
@@ -96,6 +97,7 @@ def test_blocks_do_not_change_what_is_read(tmp_path_factory, cells):
     assert whole.num_rows == len(cells)
 
 
+@pytest.mark.filterwarnings("ignore:.*line breaks")
 @given(
     st.lists(
         st.lists(

@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
 
 import gpytorch.kernels as gk
 import pytest
@@ -13,8 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from harmonicgp import native
+from harmonicgp import Cyclic, native
+from harmonicgp._threads import side_by_side
 from harmonicgp.actions import (
+    Action,
     ImageFlip,
     ImageShift,
     Longitude,
@@ -193,6 +199,7 @@ def test_what_is_not_of_the_kind_takes_the_generic_path():
         gk.RBFKernel() * gk.MaternKernel(),
         gk.PeriodicKernel(),
         gk.PolynomialKernel(power=20),
+        gk.PolynomialKernel(power=2.5),
         lambda a, b: a @ b.mT,
     ):
         assert FusedGram.of(kernel, turned, "real", 3, [0, 1]) is None
@@ -204,13 +211,15 @@ def test_what_is_not_of_the_kind_takes_the_generic_path():
 
 
 def test_nan_is_never_swallowed(path):
-    kernel = gk.MaternKernel(nu=1.5)
     z, x = torch.randn(4, 3), torch.randn(200, 3)
-    x[150, 1] = float("nan")
-    for action in (Negation.strided(3, 2), Rotation((0, 1), 5)):
-        K, _ = FusedGram.of(kernel, action, "real", 3, range(action.group.n_blocks("real")))(z, x)
-        assert torch.isnan(K[:, :, 150]).all()
-        assert torch.isfinite(K[:, :, :150]).all()
+    for name in sorted(KERNELS):
+        for action in (Negation.strided(3, 2), Rotation((0, 1), 5)):
+            gram = FusedGram.of(KERNELS[name](), action, "real", 3, range(action.group.n_blocks("real")))
+            bad = z.clone()
+            bad[2, 1] = float("nan")
+            K, _ = gram(bad, x)
+            assert torch.isnan(K[:, 2]).all()
+            assert torch.isfinite(K[:, [0, 1, 3]]).all()
 
 
 def test_extreme_scales_stay_finite(path):
@@ -266,6 +275,95 @@ def test_one_block_is_the_kernel_itself(path):
         assert_close(features.view.zx(features.Z, X), kernel_matrix(kernel, features.Z, X), rtol=1e-8, atol=1e-8)
 
 
+def test_precisions_are_never_mixed_in_compiled_code():
+    z, x = torch.randn(5, 3, dtype=torch.float32), torch.randn(7, 3, dtype=torch.float32)
+    for kernel in (gk.PolynomialKernel(power=2), gk.MaternKernel(nu=1.5), gk.RBFKernel()):
+        kernel = kernel.double()
+        K = fused(kernel, Negation.strided(3, 2), z, x, "real")
+        assert K.dtype == torch.float64
+        assert_close(K, generic(kernel, Negation.strided(3, 2), z.double(), x.double(), "real"), rtol=1e-5, atol=1e-6)
+        features = HarmonicFeatures(kernel.float(), Negation.strided(3, 2), z)
+        assert_close(
+            features.grams(x.double())[0].float(), features.grams(x)[0], rtol=1e-4, atol=1e-5, check_stride=False
+        )
+        with pytest.raises(TypeError, match="float32 or float64"):
+            features.bfloat16().grams(x.bfloat16())
+
+
+def test_autocast_does_not_reach_it():
+    kernel, z, x = gk.RBFKernel().float(), torch.randn(5, 3).float(), torch.randn(7, 3).float()
+    expected = fused(kernel, Negation(), z, x, "real")
+    with torch.autocast("cpu"):
+        assert torch.equal(fused(kernel, Negation(), z, x, "real"), expected)
+
+
+def test_columns_that_stay_may_be_far_from_zero(path):
+    kernel = gk.RBFKernel().float()
+    kernel.lengthscale = 1.0
+    z, x = torch.randn(30, 2).float(), torch.randn(40, 2).float()
+    z[:, 1], x[:, 1] = z[:, 1] + 2000, x[:, 1] + 2000
+    action = Negation([0])
+    expected = generic(gk.RBFKernel().double(), action, z.double(), x.double(), "real").float()
+    kernel.lengthscale = gk.RBFKernel().lengthscale.item()
+    assert_close(fused(kernel, action, z, x, "real"), expected, rtol=0, atol=2e-5)
+
+
+def test_an_action_of_ones_own_that_has_no_hash_and_changes():
+    @dataclass
+    class Mirror(Action):
+        axis: int
+
+        def __post_init__(self):
+            self.group, self.min_dim = Cyclic(2), self.axis + 1
+
+        def _move(self, x, s):
+            flips = torch.ones(x.shape[-1], dtype=x.dtype)
+            flips[self.axis] = -1.0
+            return torch.where(s == 1, x * flips, x)
+
+    action, kernel, z = Mirror(0), gk.RBFKernel(), torch.randn(4, 3)
+    for axis in (0, 2):
+        action.axis = axis
+        assert_close(fused(kernel, action, z, z, "real"), generic(kernel, Negation([axis]), z, z, "real"))
+
+
+def test_first_used_without_gradients_then_trained():
+    action, kernel, z = Rotation((0, 1), 5), gk.RBFKernel(), torch.randn(4, 3)
+    with torch.inference_mode():
+        fused(kernel, action, z, z, "real")
+    value_and_gradients(fused, kernel, action, z, z, "real")
+
+
+def test_an_interrupt_waits_for_the_threads(monkeypatch):
+    begun, ended = [], []
+
+    def piece(k):
+        begun.append(k)
+        time.sleep(0.05 * k)
+        ended.append(k)
+        return k
+
+    torch.set_num_threads(2)
+    try:
+        assert side_by_side([partial(piece, 1), partial(piece, 2)]) == [1, 2]
+        begun.clear()
+        ended.clear()
+
+        def interrupted(future):
+            while not begun:
+                time.sleep(0.001)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Future, "result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            side_by_side([partial(piece, 1), partial(piece, 2)])
+    finally:
+        torch.set_num_threads(1)
+    assert sorted(ended) == sorted(begun)  # none is left running; what had not begun does not begin
+    time.sleep(0.15)
+    assert sorted(ended) == sorted(begun)
+
+
 def test_second_derivatives_are_refused_not_wrong():
     z = torch.randn(3, 2, requires_grad=True)
     K = fused(gk.RBFKernel(), Negation(), z, torch.randn(4, 2), "real")
@@ -309,10 +407,21 @@ def test_without_a_compiler_or_when_told_the_answer_is_the_same(tmp_path):
         built, d = _said({}, tmp_path)
         assert built.startswith("compiled by")
         assert d == pytest.approx(a, rel=1e-12)
-        (library,) = tmp_path.iterdir()
+        (library,) = tmp_path.glob("*.so")
         before = library.stat().st_mtime_ns
         assert _said({}, tmp_path)[0] == built  # the second time it is found
         assert library.stat().st_mtime_ns == before
+        library.write_bytes(library.read_bytes()[:2000])  # cut short: mapped, it would end the process
+        assert _said({}, tmp_path) == (built, d)
+        assert library.stat().st_mtime_ns != before
+
+
+def test_without_a_home_it_is_built_anew(tmp_path):
+    code = "from pathlib import Path; Path.home = lambda: (_ for _ in ()).throw(RuntimeError('no home'));"
+    code += "import os; [os.environ.pop(k, None) for k in ('HARMONICGP_CACHE', 'XDG_CACHE_HOME')];"
+    code += "from harmonicgp import native; print(native.status())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("compiled by" if native.available() else "PyTorch")
 
 
 def test_a_cache_that_cannot_be_written_to_is_no_obstacle(tmp_path):

@@ -245,7 +245,7 @@ def predict(
             check_names({"--keep": keep or []}, batch.column_names, table.name)
             kept = batch if writer.typed else written
             kept = kept.select(list(dict.fromkeys(keep))) if keep else kept
-            X = with_codes(batch.select(inputs), written, fitted.level_names())
+            X = with_codes(batch.select(inputs), written, [name for name in fitted.level_names() if name in inputs])
             news.look(fitted, X)
             errors = errors_column(fitted, noise_std, batch, table.name)
             known = per_row(batch, errors) if errors else None
@@ -278,7 +278,8 @@ def report(
     fitted = load_fitted(model)
     targets, features = list(fitted.target_names_), list(fitted.feature_names_in_)
     wanted = [*targets, *features, noise_std, getattr(fitted, "noise_name_", None)]
-    data = read_rows(table, say, wanted)
+    labels = targets if any(isinstance(label, str) for label in getattr(fitted, "classes_", ())) else []
+    data = read_rows(table, say, wanted, [*fitted.level_names(), *labels])
     features = needed(features, fitted.unused_names(), data.column_names)
     check_features([*targets, *features], data.column_names, model.name, table.name)
     data = with_target(data, targets, table.name, say)

@@ -111,9 +111,14 @@ def streams_module() -> Any:
     return importlib.import_module("harmonicgp.data.streams")
 
 
-def read_rows(path: Path, say: Speaker, wanted: Sequence[str | None]) -> Any:
-    """A whole table, an Arrow one; without the index of a pandas table, where it is not wanted."""
-    table = streams_module().read_table(path)
+def read_rows(path: Path, say: Speaker, wanted: Sequence[str | None], levels: Sequence[str] = ()) -> Any:
+    """A whole table, an Arrow one, `levels` as they are written; without the index of a pandas table, where it is not wanted."""
+    if levels:
+        concat = require("pyarrow", "tables", "reading tables").concat_tables
+        table, written = (concat(parts) for parts in zip(*streams_module().stream_rows(path), strict=True))
+        table = with_codes(table, written, [name for name in levels if name in table.column_names])
+    else:
+        table = streams_module().read_table(path)
     say("read", f"{path.name}: {count(table.num_rows, 'row')}, {count(table.num_columns, 'column')}")
     index = unwanted_index(table, wanted)
     say_index(index, say)
@@ -273,11 +278,11 @@ def with_columns(table: Any, new: Mapping[str, Any], name: str) -> Any:
 
 
 def with_codes(batch: Any, written: Any, names: Sequence[str]) -> Any:
-    """Columns of levels as they are written, where a file holds digits alone and is read as numbers: 01 is not 1."""
+    """Columns of levels as they are written, where a file happens to hold digits, dates or true and false alone: 01 is not 1."""
     types, compute = require("pyarrow", "tables", "reading tables").types, importlib.import_module("pyarrow.compute")
-    for name in (name for name in names if name in batch.column_names):
+    for name in names:
         column, texts = batch[name], written[name]
-        if types.is_integer(column.type) and types.is_string(texts.type):
+        if types.is_string(texts.type) and not types.is_string(column.type):
             codes = compute.if_else(compute.is_valid(column), texts, None)
             batch = batch.set_column(batch.column_names.index(name), name, codes)
     return batch

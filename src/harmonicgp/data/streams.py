@@ -12,6 +12,7 @@ import json
 import os
 import re
 import secrets
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -314,14 +315,36 @@ def _csv_schema(path: Path, suffix: str) -> pyarrow.Schema:
     pa = _arrow()
     names = _header(path, suffix)
     types = dict.fromkeys(names, pa.null())
-    rows = 0
+    rows = broken = 0
+    last: list[str] = []
     for block in _csv_blocks(path, suffix, names):
         rows += block.num_rows
         for name in names:
             types[name] = _widened(types[name], block[name])
+            if pa.types.is_string(types[name]):
+                broken += _arrow("compute").sum(_arrow("compute").match_substring(block[name], "\n")).as_py() or 0
+        last = [str(column[-1]) for column in block.columns] if block.num_rows else last
     if not rows:
         raise ValueError(f"{path} has no rows below its header.")
+    # Before the last column it would leave cells missing, which is refused anyway.
+    if last and "\n" in last[-1] and not suffix.endswith(".gz") and not _ends_quoted(path):
+        raise ValueError(
+            f"{path} ends inside a quotation mark that is never closed: its last cell holds many lines. Close it."
+        )
+    if broken:
+        held = "cell holds" if broken == 1 else "cells hold"
+        warnings.warn(
+            f"{broken} {held} line breaks in {path.name}: if rows are missing, look for a stray quotation mark.",
+            stacklevel=2,
+        )
     return pa.schema([(name, pa.string() if type_ == pa.null() else type_) for name, type_ in types.items()])
+
+
+def _ends_quoted(path: Path) -> bool:
+    """Whether the last cell of a file ends with a quotation mark."""
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - 4096, 0))
+        return file.read().rstrip().endswith(b'"')
 
 
 def _header(path: Path, suffix: str) -> list[str]:

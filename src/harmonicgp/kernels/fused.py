@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from weakref import WeakKeyDictionary
 
 import gpytorch
 import torch
@@ -77,7 +77,8 @@ def _profile(kernel: object) -> Profile | None:
     if kind is gpytorch.kernels.RQKernel:
         return PROFILES["rational_quadratic"]
     if isinstance(kernel, gpytorch.kernels.PolynomialKernel) and kind is gpytorch.kernels.PolynomialKernel:
-        return PROFILES["power"] if 0 <= float(kernel.power) <= _MAX_POWER else None
+        power = float(kernel.power)
+        return PROFILES["power"] if 0 <= power <= _MAX_POWER and power.is_integer() else None
     return PROFILES["angle"] if kind is ArcCosineKernel else None
 
 
@@ -86,6 +87,7 @@ class FusedGram:
     """Harmonic Gram matrices by the orbit sum."""
 
     shape: Shape
+    action: Action | None
     parts: LinearParts
     plan: Plan
 
@@ -112,10 +114,18 @@ class FusedGram:
             return None
         group: Group = Cyclic(1) if action is None else action.group
         extra = 0 if shape.profile.stationary else 1
-        return cls(shape, parts, _plan(group, resolution, tuple(reals), tuple(pairs), parts, extra, shape.profile))
+        key = (resolution, tuple(reals), tuple(pairs), shape.profile.name)
+        if key not in parts.plans:
+            with torch.inference_mode(False):
+                parts.plans[key] = _plan(group, resolution, tuple(reals), tuple(pairs), parts, extra, shape.profile)
+        return cls(shape, action, parts, parts.plans[key])
 
     def __call__(self, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """K_t(z, x) for the real blocks, [reals, m, n], and for the complex ones, [pairs, m, n]."""
+        with torch.autocast(x.device.type, enabled=False):
+            return self._matrices(z, x)
+
+    def _matrices(self, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         shape, parts, base = self.shape, self.parts, self.shape.base
         if shape.globe is not None:
             check_latitude(z[..., 1])
@@ -123,14 +133,17 @@ class FusedGram:
             z, x = unit_vectors(z), unit_vectors(x)
         scale, parameter = shape.scale(z), shape.parameter(z)
         u, v = z, x
-        if shape.profile.stationary:  # about a point that stays; where all stay, the mean loses the fewest digits
-            center = x.detach().mean(0) if self.plan.group.order == 1 else parts.center.to(x)
+        if (
+            shape.profile.stationary
+        ):  # about the point that stays and is nearest to the mean: it loses the fewest digits
+            center = x.detach().double().mean(0, keepdim=True)
+            center = (center if self.action is None else self.action._orbit(center).mean(0)).to(x.dtype)
             u, v = u - center, v - center
         if base.has_lengthscale:
             u, v = u / base.lengthscale[0], v / base.lengthscale[0]
         if shape.profile.stationary:
             # A squared distance below the rounding of its terms is zero: so that a point is at no distance from itself.
-            shorter = 1 - 4 * torch.finfo(u.dtype).eps
+            shorter = 1 - 2 * torch.finfo(u.dtype).eps
             a, b = shorter * u.square().sum(-1), shorter * v.square().sum(-1)
             return orbit_sum(self.plan, a, b, -2 * parts.left(u), parts.right(v).mT, scale, parameter)
         norms = None
@@ -154,17 +167,30 @@ def _turned(order: int) -> Rotation:
     return Rotation((0, 1), order)
 
 
-_SEEN: WeakKeyDictionary[Action, dict[int, LinearParts | None]] = WeakKeyDictionary()
+@dataclass(frozen=True)
+class _Seen:
+    """The parts of an action, and what it did to a point when they were found."""
+
+    action: weakref.ref[Action]
+    images: Tensor
+    parts: LinearParts | None
+
+
+_SEEN: dict[tuple[int, int], _Seen] = {}
 
 
 def _parts(action: Action | None, d: int) -> LinearParts | None:
-    """The parts of an action, found once."""
+    """The parts of an action, found once; anew for one that has changed since."""
     if action is None:
         return _still(d)
-    known = _SEEN.setdefault(action, {})
-    if d not in known:
-        known[d] = linear_parts(action, d)
-    return known[d]
+    key = (id(action), d)
+    with torch.inference_mode(False), torch.no_grad():
+        images = action._orbit(torch.linspace(0.37, 1.61, d, dtype=torch.float64)[None])
+        seen = _SEEN.get(key)
+        if seen is None or seen.action() is not action or not torch.equal(seen.images, images):
+            gone = weakref.ref(action, lambda _: _SEEN.pop(key, None))
+            _SEEN[key] = seen = _Seen(gone, images, linear_parts(action, d))
+    return seen.parts
 
 
 @lru_cache(maxsize=16)
@@ -172,7 +198,6 @@ def _still(d: int) -> LinearParts:
     return nothing_moves(d)
 
 
-@lru_cache(maxsize=64)
 def _plan(
     group: Group,
     resolution: Resolution,

@@ -9,7 +9,8 @@ before the matrix products, and no product is of whole images.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,6 +35,7 @@ class LinearParts:
     center: Tensor  #: [d], float64
     left: Callable[[Tensor], Tensor]
     right: Callable[[Tensor], Tensor]
+    plans: dict[Any, Any] = field(default_factory=dict)  #: of orbit sums with these parts
 
 
 def nothing_moves(d: int) -> LinearParts:

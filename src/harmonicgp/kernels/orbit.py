@@ -13,7 +13,7 @@ import ctypes
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from itertools import pairwise
 from typing import Any
 
@@ -155,8 +155,10 @@ class Plan:
         """Ends, C and W for compiled code."""
         key = (like.dtype, like.device)
         if key not in self._cache:
-            ends = torch.tensor(self.ends, dtype=torch.int64)
-            self._cache[key] = (ends, self.C.to(like).contiguous(), self.W.to(like).contiguous())
+            with torch.inference_mode(False):
+                ends = torch.tensor(self.ends, dtype=torch.int64)
+                C, W = (t.to(device=like.device, dtype=like.dtype).contiguous() for t in (self.C, self.W))
+                self._cache[key] = (ends, C, W)
         return self._cache[key]
 
     @cached_property
@@ -188,9 +190,14 @@ def orbit_sum(
 ) -> tuple[Tensor, Tensor]:
     """The matrices [reals, m, n] and, complex, [pairs, m, n], from a [m], b [n], U [m, width], V [width, n] and two scalars.
 
-    Differentiable once in all of them.
+    Differentiable once in all of them. Mixed precisions are brought to the widest; half ones are refused.
     """
-    real, paired = _OrbitSum.apply(a, b, U, V, scale, parameter, plan)
+    dtype = reduce(torch.promote_types, (t.dtype for t in (a, b, U, V)))
+    if dtype not in (torch.float32, torch.float64):
+        raise TypeError(
+            f"kernel matrices are computed in float32 or float64, not in {dtype}: use .float() or .double()."
+        )
+    real, paired = _OrbitSum.apply(*(t.to(dtype) for t in (a, b, U, V)), scale, parameter, plan)
     return real, torch.view_as_complex(paired)
 
 
@@ -238,8 +245,13 @@ def _problem(plan: Plan, m: int, n: int, width: int, scale: float, parameter: fl
     )  # fmt: skip
 
 
-def _run(pieces: list[Callable[[], int]]) -> None:
-    if any(side_by_side(pieces)):
+def _run(calls: list[Callable[[], int]], *held: Any) -> None:
+    """Compiled calls on raw addresses; what is `held` lives as long as any of them, whatever becomes of the caller."""
+
+    def piece(call: Callable[[], int], held: tuple[Any, ...]) -> int:
+        return call()
+
+    if any(side_by_side([partial(piece, call, held) for call in calls])):
         raise MemoryError("the orbit sum found no memory for its work space.")
 
 
@@ -272,8 +284,10 @@ def _native_forward(
     comps = _products(plan, U, V) if width > MAX_OWN_WIDTH else None
     call = native.function("forward", U.dtype)
     problem = ctypes.byref(_problem(plan, m, n, width, scale, parameter))
-    tensors = [_address(t) for t in (a, b, U, V, comps, ends, C, W, real, paired)]
-    _run([partial(call, problem, first, last, *tensors) for first, last in cuts(m, plan.group.order * m * n // _SMALL)])
+    inputs = (a, b, U, V, comps, ends, C, W, real, paired)
+    tensors = [_address(t) for t in inputs]
+    ranges = cuts(m, plan.group.order * m * n // _SMALL)
+    _run([partial(call, problem, first, last, *tensors) for first, last in ranges], inputs)
 
 
 def _native_backward(
@@ -290,14 +304,15 @@ def _native_backward(
     by_V = V.new_zeros(len(ranges), width, n) if comps is None else None
     by_comps = None if comps is None else torch.empty_like(comps)
     totals = torch.zeros(len(ranges), 2, dtype=torch.float64)
-    inputs = [_address(t) for t in (a, b, U, V, comps, ends, C, W, real, paired)]
+    inputs = (a, b, U, V, comps, ends, C, W, real, paired)
+    tensors = [_address(t) for t in inputs]
     _run([
         partial(
-            call, problem, first, last, *inputs, _address(by_a), _address(by_b[k]), _address(by_U),
+            call, problem, first, last, *tensors, _address(by_a), _address(by_b[k]), _address(by_U),
             None if by_V is None else _address(by_V[k]), _address(by_comps), _address(totals[k]),
         )
         for k, (first, last) in enumerate(ranges)
-    ])  # fmt: skip
+    ], inputs, by_a, by_b, by_U, by_V, by_comps, totals)  # fmt: skip
     if by_comps is not None:
         total_V = torch.zeros_like(V)
         _unmultiplied(plan, by_comps, U, V, by_U, total_V)
@@ -332,7 +347,7 @@ def _values(plan: Plan, t: Tensor, parameter: float) -> Tensor:
     call = native.function("values", t.dtype)
     problem = ctypes.byref(_problem(plan, 1, 1, 1, 1.0, parameter))
     pieces = cuts(t.numel(), t.numel() // _SMALL)
-    _run([partial(call, problem, first, last, _address(t)) for first, last in pieces])
+    _run([partial(call, problem, first, last, _address(t)) for first, last in pieces], t)
     return t
 
 
@@ -350,7 +365,7 @@ def _slopes(plan: Plan, t: Tensor, g: Tensor, parameter: float) -> tuple[Tensor,
     _run([
         partial(call, problem, first, last, _address(t), _address(g), _address(totals[k]))
         for k, (first, last) in enumerate(pieces)
-    ])  # fmt: skip
+    ], t, g, totals)  # fmt: skip
     total, turned = totals.sum(0).tolist()
     return t, total, turned
 

@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -58,44 +59,71 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
     compiler = _compiler()
     if compiler is None:
         return None, "PyTorch: no C compiler found"
-    try:
-        path = _build(compiler)
-        library = ctypes.CDLL(str(path))
-    except (OSError, subprocess.SubprocessError) as error:
-        return None, f"PyTorch: {error}"
+    reason = ""
+    for folder in (_cache, _scratch):  # a cache may be on a disk from which nothing can be run
+        try:
+            path = _build(compiler, folder())
+            return _opened(path), f"compiled by {compiler[0]}: {path}"
+        except (OSError, RuntimeError, AttributeError, subprocess.SubprocessError) as error:
+            reason = reason or str(error)
+    return None, f"PyTorch: {reason}"
+
+
+def _opened(path: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(path))
     for suffix in ("float", "double"):
         for name, pointers in {"forward": 10, "backward": 16, "values": 1, "slopes": 3}.items():
             head = [ctypes.POINTER(Problem), ctypes.c_int64, ctypes.c_int64]
             getattr(library, f"harmonicgp_{name}_{suffix}").argtypes = head + pointers * [ctypes.c_void_p]
-    return library, f"compiled by {compiler}: {path}"
+    return library
 
 
-def _compiler() -> str | None:
-    names = [os.environ["CC"]] if os.environ.get("CC") else ["cc", "gcc", "clang"]
-    return next((found for name in names if (found := shutil.which(name))), None)
+def _compiler() -> list[str] | None:
+    """A compiler that is there, with the flags that CC gives it."""
+    given = shlex.split(os.environ.get("CC", ""))
+    for words in [given] if given else [["cc"], ["gcc"], ["clang"]]:
+        found = shutil.which(words[0])
+        if found:
+            return [found, *words[1:]]
+    return None
 
 
-def _build(compiler: str) -> Path:
-    """The shared library for this source, compiler and processor, built if it is not there."""
-    version = subprocess.run([compiler, "--version"], capture_output=True, timeout=_SECONDS, check=True).stdout
-    more = os.environ.get("HARMONICGP_CFLAGS", "").split()
-    facts = [SOURCE.read_bytes(), compiler.encode(), version, repr((FLAGS, more)).encode(), _processor().encode()]
-    key = hashlib.sha256(b"\0".join(hashlib.sha256(fact).digest() for fact in facts)).hexdigest()[:24]
-    folder = _cache()
+def _build(compiler: list[str], folder: Path) -> Path:
+    """The shared library for this source, compiler and processor, built where it is not there whole."""
+    version = _run([*compiler, "--version"]).stdout
+    more = shlex.split(os.environ.get("HARMONICGP_CFLAGS", ""))
+    facts = [SOURCE.read_text("utf-8"), repr((compiler, version, FLAGS, more)), _processor()]
+    key = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:24]
     target = folder / f"orbit-{key}.so"
-    if target.exists():
+    digest = target.with_suffix(".sha256")
+    if target.exists() and digest.exists() and digest.read_text("ascii", "replace") == _digest(target):
         return target
     complaint = ""
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch) / "orbit.so"
         for flags in FLAGS:
-            command = [compiler, *flags, *more, "-shared", "-fPIC", "-o", str(made), str(SOURCE), "-lm"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+            done = _run([*compiler, *flags, *more, "-shared", "-fPIC", "-o", str(made), str(SOURCE), "-lm"])
             if done.returncode == 0:
+                text, told = _digest(made), Path(scratch) / "sha256"
+                told.write_text(text, "ascii")
+                for path in (made, told):
+                    with path.open("rb+") as file:
+                        os.fsync(file.fileno())
                 os.replace(made, target)  # all of it or nothing, whoever else builds at the same time
+                os.replace(told, digest)
                 return target
             complaint = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
-    raise OSError(f"{compiler} could not build {SOURCE.name}: {complaint}")
+    raise OSError(f"{compiler[0]} could not build {SOURCE.name}: {complaint}")
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, capture_output=True, encoding="utf-8", errors="replace", timeout=_SECONDS, check=False
+    )
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _cache() -> Path:
@@ -106,16 +134,17 @@ def _cache() -> Path:
         folder = Path.home() / "Library" / "Caches" / "harmonicgp"
     else:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "harmonicgp"
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError:  # no home, or one that cannot be written to: built anew in every process
-        return Path(_scratch().name)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
+def _scratch() -> Path:
+    """Without a home, or with one that cannot be written to: built anew in every process."""
+    return Path(_temporary().name)
 
 
 @lru_cache(maxsize=1)
-def _scratch() -> tempfile.TemporaryDirectory[str]:
+def _temporary() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="harmonicgp-")
 
 

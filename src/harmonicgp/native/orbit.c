@@ -155,7 +155,10 @@ static inline __attribute__((always_inline)) REAL NAME(value)(REAL t, const int 
     if (profile == POWER) return NAME(raised)(t, (int)alpha);
     t = t < 0 ? 0 : t;
     if (profile == RBF) return NAME(exp_)((REAL)-0.5 * t);
-    if (profile == RATIONAL_QUADRATIC) return NAME(exp_)(-alpha * NAME(log_)(1 + t / (2 * alpha)));
+    if (profile == RATIONAL_QUADRATIC) {
+        const REAL base = 1 + t / (2 * alpha), power = NAME(exp_)(-alpha * NAME(log_)(base));
+        return base == base ? power : base; /* the logarithm takes a NaN's bits for a number */
+    }
     if (profile == MATERN12) return NAME(exp_)(-SQRT(t));
     if (profile == MATERN32) {
         REAL r = SQRT((REAL)3 * t);
@@ -182,6 +185,7 @@ static inline __attribute__((always_inline)) REAL NAME(slope)(REAL t, const int 
     if (profile == RATIONAL_QUADRATIC) {
         REAL base = 1 + t / (2 * alpha), logarithm = NAME(log_)(base);
         *f = NAME(exp_)(-alpha * logarithm);
+        *f = base == base ? *f : base;
         *turned = *f * ((base - 1) / base - logarithm);
         return (REAL)-0.5 * *f / base;
     }
