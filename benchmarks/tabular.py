@@ -32,6 +32,7 @@ from benchmarks._harness import (
     terminated_as_interrupted,
     versions,
 )
+from benchmarks._rates import table
 from benchmarks.peers import MODELS, QUICK, Caps
 from harmonicgp._files import write_text_atomically
 from harmonicgp.data import DataNotFoundError
@@ -83,13 +84,6 @@ def pooled(results: Results, cells: Sequence[Cell]) -> Row:
         "note": " / ".join([*notes[:2], "..."] if len(notes) > 2 else notes),
         "shape": f"{rows[0]['rows']:,} x {rows[0]['columns']}",
     }
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with its columns lined up."""
-    widths = [max(3, *(len(row[i]) for row in (header, *rows))) for i in range(len(header))]
-    lines = [header, ["-" * width for width in widths], *rows]
-    return "\n".join("| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in lines)
 
 
 def scores_table(results: Results, suite: Suite) -> str:

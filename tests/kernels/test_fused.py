@@ -100,7 +100,7 @@ def path(request, monkeypatch):
     if request.param == "PyTorch":
         monkeypatch.setattr(orbit_module.native, "available", lambda: False)
     elif not native.available():
-        pytest.skip(native.status())
+        pytest.skip(f"there is no compiled code here to be tested ({native.status()})")
     return request.param
 
 

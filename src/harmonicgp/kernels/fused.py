@@ -133,9 +133,8 @@ class FusedGram:
             z, x = unit_vectors(z), unit_vectors(x)
         scale, parameter = shape.scale(z), shape.parameter(z)
         u, v = z, x
-        if (
-            shape.profile.stationary
-        ):  # about the point that stays and is nearest to the mean: it loses the fewest digits
+        if shape.profile.stationary:
+            # About the point that stays and is nearest to the mean: it loses the fewest digits.
             center = x.detach().double().mean(0, keepdim=True)
             center = (center if self.action is None else self.action._orbit(center).mean(0)).to(x.dtype)
             u, v = u - center, v - center

@@ -21,7 +21,6 @@ from harmonicgp.groups import Group
 
 #: Coordinates up to which matrices of an action are formed.
 MAX_MATRIX = 64
-_SMALL = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +54,6 @@ def linear_parts(action: Action, d: int) -> LinearParts | None:
     return _by_matrices(action, d) if d <= MAX_MATRIX or (action.group.order <= 8 and d <= 1024) else None
 
 
-def _frequencies(group: Group) -> list[tuple[int, bool]]:
-    """One place of each conjugate pair, and whether it is its own conjugate."""
-    return [(t, t == minus_t) for t, minus_t in group.conjugate_pairs]
-
-
 def _finished(
     group: Group,
     found: list[tuple[int, bool, int]],
@@ -78,13 +72,11 @@ def _finished(
             end += width
             ends.append(end)
             columns.append(-characters[t].imag)
-    elements = group.elements()
     ways = [j for j, T in enumerate(group.orders) if T == 2]
     rest = bool(found) and found[0][0] == 0
     single = [t for t, _, _ in found[int(rest) :]]
     singles = [group.index([int(i == j) for i in range(group.ways)]) for j in ways]
     negation = group.is_real and len(ways) > 0 and single == singles
-    assert len(elements) == len(characters)
     return LinearParts(tuple(ends), torch.stack(columns, 1), rest, negation, center, left, right)
 
 
@@ -119,10 +111,11 @@ def _by_matrices(action: Action, d: int) -> LinearParts | None:
 
 
 def _ordered(group: Group) -> list[tuple[int, bool]]:
-    """The frequency zero, then those of single ways in their order, then the rest."""
+    """One frequency of each conjugate pair, and whether it is its own: zero, those of single ways in their order, the rest."""
     singles = [group.index([int(i == j) for i in range(group.ways)]) for j in range(group.ways)]
     rank = {0: -1} | {t: i for i, t in enumerate(singles) if t != 0}
-    return sorted(_frequencies(group), key=lambda pair: (rank.get(pair[0], len(singles)), pair[0]))
+    pairs = [(t, t == minus_t) for t, minus_t in group.conjugate_pairs]
+    return sorted(pairs, key=lambda pair: (rank.get(pair[0], len(singles)), pair[0]))
 
 
 def _reordered(action: Reordering, d: int) -> LinearParts | None:

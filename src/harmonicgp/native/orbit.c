@@ -44,7 +44,7 @@ typedef struct {
 #define BIAS 127
 #define LOWEST -80.0f
 #define TINY 1e-18f
-#include __FILE__
+#include "orbit.c"
 #undef REAL
 #undef SUFFIX
 #undef BITS
@@ -63,7 +63,7 @@ typedef struct {
 #define LOWEST -700.0
 #define TINY 1e-150
 #define DOUBLE
-#include __FILE__
+#include "orbit.c"
 
 #else /* one precision */
 
@@ -204,14 +204,23 @@ static inline __attribute__((always_inline)) REAL NAME(slope)(REAL t, const int 
     return (REAL)(-5.0 / 6) * (1 + r) * e;
 }
 
-#define EVERY_PROFILE(call)                           \
-    switch (p->profile) {                             \
-    case RBF: call(RBF); break;                       \
-    case MATERN12: call(MATERN12); break;             \
-    case MATERN32: call(MATERN32); break;             \
-    case MATERN52: call(MATERN52); break;             \
+#define EVERY_PROFILE(call)                                   \
+    switch (p->profile) {                                     \
+    case RBF: call(RBF); break;                               \
+    case MATERN12: call(MATERN12); break;                     \
+    case MATERN32: call(MATERN32); break;                     \
+    case MATERN52: call(MATERN52); break;                     \
     case RATIONAL_QUADRATIC: call(RATIONAL_QUADRATIC); break; \
-    default: call(POWER);                             \
+    default: call(POWER);                                     \
+    }
+
+/* call(ways, profile) for up to three ways of negation */
+#define EVERY_WAY(none, one, two, three)   \
+    switch (p->ways) {                     \
+    case 0: EVERY_PROFILE(none) break;     \
+    case 1: EVERY_PROFILE(one) break;      \
+    case 2: EVERY_PROFILE(two) break;      \
+    default: EVERY_PROFILE(three)          \
     }
 
 /* f(t) in place for `count` numbers. */
@@ -469,10 +478,7 @@ int NAME(harmonicgp_forward)(const Problem *p, int64_t first, int64_t last, cons
 #define ONE(profile) NAME(negated)(1, profile, alpha, scale, base, moving, c, into, apart)
 #define TWO(profile) NAME(negated)(2, profile, alpha, scale, base, moving, c, into, apart)
 #define THREE(profile) NAME(negated)(3, profile, alpha, scale, base, moving, c, into, apart)
-                if (p->ways == 0) { EVERY_PROFILE(NONE) }
-                else if (p->ways == 1) { EVERY_PROFILE(ONE) }
-                else if (p->ways == 2) { EVERY_PROFILE(TWO) }
-                else { EVERY_PROFILE(THREE) }
+                EVERY_WAY(NONE, ONE, TWO, THREE)
 #undef NONE
 #undef ONE
 #undef TWO
@@ -509,6 +515,43 @@ int NAME(harmonicgp_forward)(const Problem *p, int64_t first, int64_t last, cons
     return 0;
 }
 
+/* The gradients of the outputs brought back to every s: g[s] = sum_o W[o][s] gradient[o]; one and two are work space. */
+static void NAME(gathered)(const Problem *p, const REAL *W, const REAL *real, const REAL *complex_, int64_t i, int64_t start,
+                           int64_t c, REAL *restrict g, REAL *restrict one, REAL *restrict two) {
+    if (p->ways) {
+        const REAL shrink = (REAL)1 / (REAL)p->order;
+        for (int64_t s = 0; s < p->order; s++) {
+            const REAL *restrict from = real + (s * p->m + i) * p->n + start;
+            REAL *restrict into = g + s * CHUNK;
+            for (int64_t j = 0; j < c; j++) into[j] = shrink * from[j];
+        }
+        NAME(butterflies)(g, p->order, c);
+        return;
+    }
+    memset(g, 0, (size_t)(p->order * CHUNK) * sizeof(REAL));
+    for (int64_t o = 0; o < p->reals; o++) {
+        const REAL *restrict from = real + (o * p->m + i) * p->n + start;
+        for (int64_t s = 0; s < p->order; s++) {
+            REAL *restrict into = g + s * CHUNK;
+            const REAL w = W[o * p->order + s];
+            for (int64_t j = 0; j < c; j++) into[j] += w * from[j];
+        }
+    }
+    for (int64_t o = 0; o < p->pairs; o++) {
+        const REAL *restrict from = complex_ + 2 * ((o * p->m + i) * p->n + start);
+        const REAL *w = W + (p->reals + o) * p->order, *v = w + p->pairs * p->order;
+        for (int64_t j = 0; j < c; j++) {
+            one[j] = from[2 * j];
+            two[j] = from[2 * j + 1];
+        }
+        for (int64_t s = 0; s < p->order; s++) {
+            REAL *restrict into = g + s * CHUNK;
+            const REAL x = w[s], y = v[s];
+            for (int64_t j = 0; j < c; j++) into[j] += x * one[j] + y * two[j];
+        }
+    }
+}
+
 /* Gradients of rows first .. last: by_a [m] and by_U [m][width] are written, by_b [n] and by_V [width][n] added to, and so are
  * totals = (sum of gradient * out / scale, sum by the profile's parameter). With comps, by_comps [parts][m][n] is written in place
  * of by_U and by_V. */
@@ -537,58 +580,20 @@ int NAME(harmonicgp_backward)(const Problem *p, int64_t first, int64_t last, con
 #define ONE(profile) NAME(unnegated)(1, profile, alpha, shrink, base, moving, c, from, apart, one, parts, totals)
 #define TWO(profile) NAME(unnegated)(2, profile, alpha, shrink, base, moving, c, from, apart, one, parts, totals)
 #define THREE(profile) NAME(unnegated)(3, profile, alpha, shrink, base, moving, c, from, apart, one, parts, totals)
-                if (p->ways == 0) { EVERY_PROFILE(NONE) }
-                else if (p->ways == 1) { EVERY_PROFILE(ONE) }
-                else if (p->ways == 2) { EVERY_PROFILE(TWO) }
-                else { EVERY_PROFILE(THREE) }
+                EVERY_WAY(NONE, ONE, TWO, THREE)
 #undef NONE
 #undef ONE
 #undef TWO
 #undef THREE
                 if (p->rest) memcpy(back, one, (size_t)c * sizeof(REAL));
-            } else
-                NAME(arguments)(p, C, base, inner, c, t);
-            /* what reaches every s */
-            if (fused) {
-            } else if (p->ways) {
-                for (int64_t s = 0; s < p->order; s++) {
-                    const REAL *restrict from = real + (s * p->m + i) * p->n + start;
-                    REAL *restrict into = g + s * CHUNK;
-                    for (int64_t j = 0; j < c; j++) into[j] = shrink * from[j];
-                }
-                NAME(butterflies)(g, p->order, c);
             } else {
-                memset(g, 0, (size_t)(p->order * CHUNK) * sizeof(REAL));
-                for (int64_t o = 0; o < p->reals; o++) {
-                    const REAL *restrict from = real + (o * p->m + i) * p->n + start;
-                    for (int64_t s = 0; s < p->order; s++) {
-                        REAL *restrict into = g + s * CHUNK;
-                        REAL w = W[o * p->order + s];
-                        for (int64_t j = 0; j < c; j++) into[j] += w * from[j];
-                    }
-                }
-                for (int64_t o = 0; o < p->pairs; o++) {
-                    const REAL *restrict from = complex_ + 2 * ((o * p->m + i) * p->n + start);
-                    const REAL *w = W + (p->reals + o) * p->order, *v = w + p->pairs * p->order;
-                    for (int64_t j = 0; j < c; j++) {
-                        one[j] = from[2 * j];
-                        two[j] = from[2 * j + 1];
-                    }
-                    for (int64_t s = 0; s < p->order; s++) {
-                        REAL *restrict into = g + s * CHUNK;
-                        REAL x = w[s], y = v[s];
-                        for (int64_t j = 0; j < c; j++) into[j] += x * one[j] + y * two[j];
-                    }
-                }
-            }
-            if (fused) {
-            } else if (c == CHUNK)
-                totals[0] += NAME(slopes)(p, t, g, p->order * CHUNK, totals + 1);
-            else
-                for (int64_t s = 0; s < p->order; s++)
-                    totals[0] += NAME(slopes)(p, t + s * CHUNK, g + s * CHUNK, c, totals + 1);
-            /* back through t */
-            if (!fused) {
+                NAME(arguments)(p, C, base, inner, c, t);
+                NAME(gathered)(p, W, real, complex_, i, start, c, g, one, two);
+                if (c == CHUNK)
+                    totals[0] += NAME(slopes)(p, t, g, p->order * CHUNK, totals + 1);
+                else
+                    for (int64_t s = 0; s < p->order; s++)
+                        totals[0] += NAME(slopes)(p, t + s * CHUNK, g + s * CHUNK, c, totals + 1);
                 memcpy(one, t, (size_t)c * sizeof(REAL));
                 for (int64_t s = 1; s < p->order; s++)
                     for (int64_t j = 0; j < c; j++) one[j] += t[s * CHUNK + j];
