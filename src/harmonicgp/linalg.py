@@ -4,26 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from harmonicgp._threads import cuts, side_by_side
+from harmonicgp._threads import LARGE, in_blocks
 from harmonicgp._validation import first_order
+from harmonicgp.native.lapack import potrf
 
 #: Jitter starts at this many roundings of the dtype in which the matrix was computed.
 _ROUNDINGS = 10.0
 #: and is given up above this share of the kernel's own variance.
 _LIMIT = 1e-2
-#: Columns that a blocked factorisation takes at a time.
-_PANEL = 128
 
 
 class NotPositiveDefiniteError(ValueError):
     """A kernel matrix has no Cholesky factor; the message says which, and what to do."""
+
+
+class _Versions:
+    """Matrices in several precisions, each found once."""
+
+    def __init__(self, L: Tensor) -> None:
+        self.found = {L.dtype: L}
+
+    def __call__(self, dtype: torch.dtype) -> Tensor:
+        if dtype not in self.found:
+            self.found[dtype] = converted(next(iter(self.found.values())), dtype)
+        return self.found[dtype]
 
 
 @dataclass(frozen=True)
@@ -40,65 +50,120 @@ class Factor:
     L: Tensor  #: detached
     jitter: Tensor  #: [...]
     _carrier: Tensor
+    _narrow: _Versions
 
     @classmethod
     def of(cls, K: Tensor, variance: Tensor | float, what: str = "inducing inputs") -> Factor:
         """See `safe_cholesky`."""
         L, jitter = safe_cholesky(K.detach(), variance, what)
-        return cls(L, jitter, _Carry.apply(K, L))
+        narrow = _Versions(L)
+        return cls(L, jitter, _Carry.apply(K, narrow), narrow)
 
     def solve(self, B: Tensor) -> Tensor:
         """L^{-1} B."""
-        A: Tensor = _Solve.apply(self._carrier, B, self.L)
-        return A
+        return self.whiten(B)[0]
+
+    def whiten(self, B: Tensor, alive: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """A = L^{-1} B, zero where a block is not `alive` [blocks], and |A|^2 of each column over rows and blocks, [n]."""
+        found: tuple[Tensor, Tensor] = _Solve.apply(self._carrier, B, self._narrow(B.dtype), alive)
+        return found
 
 
 class _Carry(torch.autograd.Function):
     """Nothing forwards; backwards from P, summed over all solves, to the gradient of K."""
 
     @staticmethod
-    def forward(ctx: Any, K: Tensor, L: Tensor) -> Tensor:
-        ctx.save_for_backward(L)
-        ctx.dtype = K.dtype
+    def forward(ctx: Any, K: Tensor, narrow: _Versions) -> Tensor:
+        ctx.narrow, ctx.dtype = narrow, K.dtype
         return K.new_zeros(()).expand(K.shape)
 
     @staticmethod
     @first_order
     def backward(ctx: Any, P: Tensor) -> tuple[Tensor, None]:
-        (L,) = ctx.saved_tensors
-        L = L.to(P.dtype)
-        half = P.tril()
-        half.diagonal(dim1=-2, dim2=-1).mul_(0.5)
-        inner = torch.linalg.solve_triangular(L.mH, half + half.mH, upper=True)
-        gK = torch.linalg.solve_triangular(L, inner, upper=False, left=False)
-        return gK.mul_(-0.5).to(ctx.dtype), None
+        gK = P.new_empty(
+            P.shape
+        ).mT  # Hermitian, so that either layout is right: K is most often a transposed one itself
+        L, given, into = (_blocks(t) for t in (ctx.narrow(P.dtype), P, gK))
+
+        def work(b: slice) -> None:
+            half = given[b].tril().mul_(-0.5)
+            half.diagonal(dim1=-2, dim2=-1).mul_(0.5)
+            both = (half + half.mH).mH  # the same numbers, laid out as LAPACK wants them
+            inner = torch.linalg.solve_triangular(L[b], both, upper=False, left=False)
+            torch.linalg.solve_triangular(L[b].mH, inner, upper=True, out=into[b])
+
+        in_blocks(work, len(into), P.shape[-1])
+        return gK.to(ctx.dtype), None
 
 
 class _Solve(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, carrier: Tensor, B: Tensor, L: Tensor) -> Tensor:
-        L = L.to(B.dtype)
-        A = torch.linalg.solve_triangular(L, B, upper=False)
+    def forward(ctx: Any, carrier: Tensor, B: Tensor, L: Tensor, alive: Tensor | None) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        B = B.detach()
+        A = torch.empty_like(B)  # laid out as B is
+        factors, right, into = (_blocks(t) for t in (L.expand(*B.shape[:-2], *L.shape[-2:]), B, A))
+        norms = A.real.new_empty(len(into), A.shape[-1])
+
+        def work(b: slice) -> None:
+            torch.linalg.solve_triangular(factors[b], right[b], upper=False, out=into[b])
+            if alive is not None:
+                into[b] *= alive[b, None, None]
+            torch.linalg.vector_norm(into[b], dim=-2, out=norms[b])
+
+        in_blocks(work, len(into), A.shape[-2])
         ctx.save_for_backward(L, A)
-        return A
+        ctx.alive = alive
+        return A, norms.square_().sum(0)
 
     @staticmethod
     @first_order
-    def backward(ctx: Any, gA: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(
+        ctx: Any, gA: Tensor | None, by_squares: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None, None, None]:
         L, A = ctx.saved_tensors
-        P = lower_product(gA, A) if ctx.needs_input_grad[0] else None
-        gB = torch.linalg.solve_triangular(L.mH, gA, upper=True) if ctx.needs_input_grad[1] else None
-        return P, gB, None
+        if gA is None and by_squares is None:
+            return None, None, None, None
+        P = _unfilled(A, A.shape[-2]) if ctx.needs_input_grad[0] else None
+        gB = torch.empty_like(A) if ctx.needs_input_grad[1] else None
+        factors, features = _blocks(L), _blocks(A)
+        given = None if gA is None else _blocks(gA)
+        double = None if by_squares is None else 2 * by_squares
+
+        def work(b: slice) -> None:
+            a = features[b]
+            g = given[b] if given is not None else None
+            if double is not None:
+                g = a * double if g is None else torch.addcmul(g, a, double.to(a.dtype))
+            assert g is not None
+            if ctx.alive is not None:
+                g = g * ctx.alive[b, None, None]
+            if P is not None:
+                lower_product(g, a, _blocks(P)[b])
+            if gB is not None:
+                torch.linalg.solve_triangular(factors[b].mH, g, upper=True, out=_blocks(gB)[b])
+
+        in_blocks(work, len(features), A.shape[-2])
+        return P, gB, None, None
 
 
-def lower_product(A: Tensor, B: Tensor) -> Tensor:
+def _blocks(t: Tensor) -> Tensor:
+    """A batch of matrices with one axis before the last two; a view."""
+    return t[None] if t.dim() == 2 else t.flatten(0, -3)
+
+
+def _unfilled(A: Tensor, m: int) -> Tensor:
+    # What is above the triangle is never read, but by PyTorch's own search for NaN.
+    return A.new_zeros(*A.shape[:-1], m) if torch.is_anomaly_enabled() else A.new_empty(*A.shape[:-1], m)
+
+
+def lower_product(A: Tensor, B: Tensor, out: Tensor | None = None) -> Tensor:
     """A B^H [..., m, m], of which only the lower triangle is filled: slabs of rows, each as far as it is needed."""
     m = A.shape[-2]
-    if m < 128:
-        return A @ B.mH
-    # What is above the slabs is never read, but by PyTorch's own search for NaN.
-    out = A.new_zeros(*A.shape[:-1], m) if torch.is_anomaly_enabled() else A.new_empty(*A.shape[:-1], m)
-    for first, last in pairwise(_slabs(m)):
+    if out is None:
+        out = _unfilled(A, m)
+    slabs = _slabs(m) if m >= LARGE else [0, m]
+    for first, last in pairwise(slabs):
         out[..., first:last, :last] = A[..., first:last, :] @ B[..., :last, :].mH
     return out
 
@@ -106,7 +171,7 @@ def lower_product(A: Tensor, B: Tensor) -> Tensor:
 def symmetric_product(A: Tensor) -> Tensor:
     """A A' [..., m, m] of real A, at little more than half the work."""
     out = lower_product(A, A)
-    if A.shape[-2] >= 128:
+    if A.shape[-2] >= LARGE:
         for first, last in pairwise(_slabs(A.shape[-2])):
             out[..., :first, first:last] = out[..., first:last, :first].mT
     return out
@@ -118,34 +183,48 @@ def _slabs(m: int) -> list[int]:
     return [m * k // count for k in range(count + 1)]
 
 
-def cholesky(K: Tensor) -> tuple[Tensor, Tensor]:
-    """`torch.linalg.cholesky_ex` of a batch of matrices [..., m, m], from their lower triangles, side by side."""
-    m = K.shape[-1]
-    if m <= _PANEL:
-        L, info = torch.linalg.cholesky_ex(K)
-        return L, info
-    flat = K.reshape(-1, m, m)
-    L, info = torch.zeros_like(flat), torch.zeros(len(flat), dtype=torch.int32, device=K.device)
-    side_by_side([partial(_cholesky, flat[i:j], L[i:j], info[i:j]) for i, j in cuts(len(flat))])
-    return L.reshape(K.shape), info.reshape(K.shape[:-2])
+def cholesky(K: Tensor, shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """`torch.linalg.cholesky_ex`, in float64, of the lower triangles of [..., m, m]; `shift` [...] joins the diagonals."""
+    L = torch.empty(K.shape, dtype=torch.complex128 if K.is_complex() else torch.float64, device=K.device)
+    info = torch.zeros(K.shape[:-2], dtype=torch.int32, device=K.device)
+    given, into, failed = _blocks(K), _blocks(L), info.view(-1)
+    added = None if shift is None else shift.reshape(-1, 1)
+
+    def work(b: slice) -> None:
+        own = into[b].copy_(given[b])
+        if added is not None:
+            own.diagonal(dim1=-2, dim2=-1).add_(added[b])
+        factorise(own, failed[b])
+
+    in_blocks(work, len(given), K.shape[-1])
+    return L, info
 
 
-def _cholesky(K: Tensor, L: Tensor, info: Tensor) -> None:
-    """By panels, into L, which is zero above its diagonal: PyTorch's own spends half its time on clearing what is above."""
-    m = K.shape[-1]
-    for first in range(0, m, _PANEL):
-        last = min(first + _PANEL, m)
-        done, here, below = slice(0, first), slice(first, last), slice(last, m)
-        rest = K[:, first:, here]
-        if first:
-            rest = rest - L[:, first:, done] @ L[:, here, done].mH
-        corner, failed = torch.linalg.cholesky_ex(rest[:, : last - first])
-        info += (failed + first) * ((failed != 0) & (info == 0))
-        L[:, here, here] = corner
-        if last < m:
-            L[:, below, here] = torch.linalg.solve_triangular(
-                corner.mH, rest[:, last - first :], upper=True, left=False
-            )
+def factorise(K: Tensor, info: Tensor) -> None:
+    """The lower Cholesky factors of [blocks, m, m], from the lower triangles and in their place, and LAPACK's info [blocks]."""
+    routine = potrf(K.dtype) if K.device.type == "cpu" and K.shape[-1] >= LARGE else None
+    if routine is None:
+        L, failed = torch.linalg.cholesky_ex(K)
+        K.copy_(L)
+        info.copy_(failed)
+        return
+    for b in range(len(K)):
+        info[b] = routine(K[b])
+    K.tril_()
+
+
+def converted(L: Tensor, dtype: torch.dtype) -> Tensor:
+    """Matrices [..., m, n] in another precision."""
+    if L.dtype == dtype:
+        return L
+    out = torch.empty(L.shape, dtype=dtype, device=L.device)
+    given, into = _blocks(L), _blocks(out)
+
+    def work(b: slice) -> None:
+        into[b] = given[b]
+
+    in_blocks(work, len(given), L.shape[-2])
+    return out
 
 
 def safe_cholesky(K: Tensor, variance: Tensor | float, what: str = "inducing inputs") -> tuple[Tensor, Tensor]:
@@ -162,14 +241,9 @@ def safe_cholesky(K: Tensor, variance: Tensor | float, what: str = "inducing inp
             f"the kernel matrix of the {what} has NaN or infinite entries ({K.dtype}): a hyper-parameter has left the "
             "range of numbers. Lower the learning rate, or standardise the inputs and targets."
         )
-    wide = torch.complex128 if K.is_complex() else torch.float64
-    shifted = K.to(wide, copy=True)  # of which the lower triangle is read
     jitter = torch.full(K.shape[:-2], _ROUNDINGS * float(real.eps) * scale, dtype=torch.float64, device=K.device)
-    added = torch.zeros_like(jitter)
     while True:
-        shifted.diagonal(dim1=-2, dim2=-1).add_((jitter - added)[..., None])
-        added = jitter
-        L, info = cholesky(shifted)
+        L, info = cholesky(K, jitter)
         failed = info != 0
         if not bool(failed.any()):
             return L, jitter

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harmonicgp._extras import MissingExtraError
-from harmonicgp.data import streams
-from harmonicgp.data.streams import TableWriter, read_table, stream_rows, stream_table
+from harmonicgp.data import TableWriter, read_table, stream_rows, stream_table, streams
 
 SUFFIXES = [".csv", ".csv.gz", ".tsv", ".parquet", ".pq", ".CSV"]
 

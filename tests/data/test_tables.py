@@ -325,6 +325,8 @@ def test_a_date_becomes_trend_and_the_calendars_it_can_tell(frame):
     gap = np.abs(np.diff(X[:, 2]))
     assert np.minimum(gap, 365.25 - gap) == pytest.approx(1)  # continuous over New Year
     assert "2020-01-01" in encoder.notes[0]
+    assert "no period of a year" not in encoder.notes[0]
+    assert "no period of a year" in encoded(frame({"when": days[:500]}))[0].notes[0]
 
 
 def test_times_of_day(frame):

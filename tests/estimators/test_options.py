@@ -212,6 +212,25 @@ def test_without_calibration_the_coverage_is_wrong():
     assert coverage(gp, Xs, ys, 0.5) > 0.5 + 4 * np.sqrt(0.25 * (1 / 6000 + 1 / 800))
 
 
+def test_exact_models_are_calibrated_by_each_row_in_turn_where_they_need_it():
+    X, y = misspecified(600, 0)
+    Xs, ys = misspecified(4000, 1)
+    gp = regressor(max_steps=30).fit(X, y)
+    assert gp.validation_["method"] == "leave-one-out"
+    assert gp.validation_["rows"] == 600
+    assert gp._calibration
+    plain = regressor(max_steps=30, calibration=None).fit(X, y)
+    for level in (0.5, 0.9):
+        slack = 4 * np.sqrt(level * (1 - level) * (1 / 4000 + 1 / 600))
+        assert coverage(gp, Xs, ys, level) == pytest.approx(level, abs=slack)
+    assert coverage(plain, Xs, ys, 0.5) > 0.5 + 4 * np.sqrt(0.25 * (1 / 4000 + 1 / 600))
+    rng = np.random.default_rng(2)
+    fine = regressor(max_steps=30).fit(X, np.sin(X[:, 0]) + 0.2 * rng.normal(size=len(X)))
+    assert not fine._calibration
+    few = regressor(max_steps=30).fit(X[:150], y[:150])  # too few to say
+    assert not few._calibration
+
+
 def test_larger_tables_are_calibrated_where_they_need_it():
     settings = {"n_inducing": 20, "symmetry": None, "max_steps": 20, "validation_fraction": 0.3, "batch_size": 256}
     X, y = misspecified(4000, 0)
@@ -289,7 +308,7 @@ def test_draws_are_functions(monkeypatch):
     gp = regressor().fit(X, y)
     whole = gp.sample_y(X[:6], 3, random_state=5, noise=False)
     np.testing.assert_array_equal(gp.sample_y(X[:6], 3, random_state=5, noise=False), whole)
-    monkeypatch.setattr("harmonicgp.estimators.regressor.MAX_DRAWN", 1)
+    monkeypatch.setattr("harmonicgp.estimators.predicting.MAX_DRAWN", 1)
     whole = gp.sample_y(X[:6], 3, random_state=5, noise=False)
     np.testing.assert_allclose(gp.sample_y(X[2:4], 3, random_state=5, noise=False), whole[2:4], rtol=1e-9)
     assert not np.allclose(gp.sample_y(X[:6], 3, random_state=6, noise=False), whole)
@@ -509,12 +528,14 @@ def test_rows_beyond_the_data_of_an_array():
     X = np.column_stack([X, np.full(40, 3.0)])
     globe = np.column_stack([np.linspace(-170, 170, 40), np.linspace(-40, 40, 40), X])
     gp = regressor(columns={0: "longitude", 1: "latitude"}).fit(globe, y)
-    new = globe[:2] + np.array([[500.0, 45.0, 0.0, 1e5, 0.0, 1.0], [0.0] * 6])  # the last column is not used
-    assert {name: mask.tolist() for name, mask in gp.beyond(new).items()} == {"column 3": [True, False]}
+    new = globe[:2] + np.array([[500.0, 45.0, 0.0, 1e5, 0.0, 1.0], [0.0] * 6])  # the last column was constant
+    found = {name: mask.tolist() for name, mask in gp.beyond(new).items()}
+    assert found == {"column 3": [True, False], "column 5": [True, False]}
+    assert gp.beyond(globe + 1e-8) == {}
     gp = regressor(columns=("image", (2, 2))).fit(X, y)
     assert gp.beyond(1e3 * X) == {}
     gp = classifier().fit(X, labels(X))
-    assert list(gp.beyond(1e3 * X)) == ["column 0", "column 1", "column 2"]
+    assert list(gp.beyond(1e3 * X)) == ["column 0", "column 1", "column 2", "column 3"]
     gp.partial_fit(1e3 * X, labels(X))
     assert gp.beyond(1e3 * X) == {}
     with pytest.raises(ValueError, match="not fitted"):

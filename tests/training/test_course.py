@@ -292,7 +292,9 @@ def parts(gp):
 
 @pytest.fixture
 def brief_search(monkeypatch):
-    monkeypatch.setattr(search, "ROUNDS", (search.Round(600, 16, 8, 128, 3), search.Round(900, 24, 8, 128, 1)))
+    monkeypatch.setattr(
+        search, "ROUNDS", (search.Round(600, 16, 8, 128), search.Round(900, 24, 8, 128), search.Round(900, 24, 16, 128))
+    )
 
 
 @pytest.mark.parametrize("model", [HarmonicGPRegressor, HarmonicGPClassifier], ids=lambda c: c.__name__)

@@ -15,7 +15,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from harmonicgp.features import SparseFeatures
 from harmonicgp.likelihoods.observation import observe
 from harmonicgp.training import Schedule
-from harmonicgp.training.exact import fit_exact, log_marginal
+from harmonicgp.training.exact import fit_exact, leave_one_out, log_marginal
 from harmonicgp.training.problem import Problem
 
 
@@ -164,3 +164,31 @@ def test_float32():
     assert log_marginal(single) == pytest.approx(log_marginal(double), rel=1e-4)
     plan = Schedule(max_steps=20, progress=False)
     assert fit_exact(single, plan).bound == pytest.approx(fit_exact(double, plan).bound, abs=1e-3)
+
+
+@pytest.mark.parametrize(("counts", "known"), CASES)
+def test_each_row_is_predicted_from_all_the_others(counts, known):
+    """Against the conditional Gaussian, row by row, of all rows really repeated."""
+    p = problem(counts=counts, known=known)
+    times = torch.ones(p.N).long() if p.counts is None else p.counts.long()
+    rows = torch.arange(p.N).repeat_interleave(times)
+    K = p.features.view.kernel(p.X).to_dense().detach().numpy()
+    s2 = float(p.observation.likelihood.noise.detach())
+    D = s2 + (np.zeros(p.N) if p.noise is None else p.noise.numpy())
+    found = leave_one_out(p)
+    for i in range(p.N):
+        others = rows[rows != i].numpy()
+        H = K[np.ix_(others, others)] + np.diag(D[others])
+        weights = np.linalg.solve(H, K[others, i])
+        np.testing.assert_allclose(found.mean[:, i].numpy(), p.y[:, others].numpy() @ weights, rtol=1e-9, atol=1e-10)
+        expected = K[i, i] - K[others, i] @ weights
+        np.testing.assert_allclose(found.variance[:, i].numpy(), expected, rtol=1e-8, atol=1e-10)
+    assert found.in_turn
+    assert (found.counts is None) == (p.counts is None)
+
+
+def test_rows_in_turn_of_a_matrix_without_factor_are_not_given():
+    p = problem(N=4)
+    with torch.no_grad():
+        p.X[1] = math.nan
+    assert leave_one_out(p) is None

@@ -55,11 +55,11 @@ from harmonicgp.cli.options import (
 from harmonicgp.cli.tables import (
     Problem,
     errors_column,
+    files_module,
     per_row,
     predicted_columns,
     read_rows,
     say_index,
-    streams_module,
     target_frame,
     unwanted_index,
     with_codes,
@@ -231,11 +231,11 @@ def predict(
     fitted = load_fitted(model)
     if hasattr(fitted, "classes_") and (levels or latent):
         raise UsageError(f"{model.name} is a classification: it has no {'--quantiles' if levels else '--latent'}.")
-    streams = streams_module()
+    files = files_module()
     features, news, added, errors, index = list(fitted.feature_names_in_), News(), [], None, []
     wanted = [*features, *(keep or []), noise_std, getattr(fitted, "noise_name_", None)]
-    with streams.TableWriter(output) as writer, tqdm(unit=" rows", unit_scale=True, disable=not say.progress) as bar:
-        for batch, written in streams.stream_rows(table, batch_rows=BATCH_ROWS):
+    with files.TableWriter(output) as writer, tqdm(unit=" rows", unit_scale=True, disable=not say.progress) as bar:
+        for batch, written in files.stream_rows(table, batch_rows=BATCH_ROWS):
             if batch.num_rows == 0:
                 continue
             index = unwanted_index(batch, wanted)

@@ -106,19 +106,19 @@ class Problem:
         return replace(self, table=self.table.filter(pyarrow.array(mask)))
 
 
-def streams_module() -> Any:
+def files_module() -> Any:
     """Tables in files, imported on first use."""
-    return importlib.import_module("harmonicgp.data.streams")
+    return importlib.import_module("harmonicgp.data")
 
 
 def read_rows(path: Path, say: Speaker, wanted: Sequence[str | None], levels: Sequence[str] = ()) -> Any:
     """A whole table, an Arrow one, `levels` as they are written; without the index of a pandas table, where it is not wanted."""
     if levels:
         concat = require("pyarrow", "tables", "reading tables").concat_tables
-        table, written = (concat(parts) for parts in zip(*streams_module().stream_rows(path), strict=True))
+        table, written = (concat(parts) for parts in zip(*files_module().stream_rows(path), strict=True))
         table = with_codes(table, written, [name for name in levels if name in table.column_names])
     else:
-        table = streams_module().read_table(path)
+        table = files_module().read_table(path)
     say("read", f"{path.name}: {count(table.num_rows, 'row')}, {count(table.num_columns, 'column')}")
     index = unwanted_index(table, wanted)
     say_index(index, say)
@@ -127,7 +127,7 @@ def read_rows(path: Path, say: Speaker, wanted: Sequence[str | None], levels: Se
 
 def unwanted_index(table: Any, wanted: Sequence[str | None]) -> list[str]:
     """The columns of a Parquet file that are the index of a pandas table, but for those that are wanted by name."""
-    index: list[str] = [name for name in streams_module().index_columns(table.schema) if name not in wanted]
+    index: list[str] = [name for name in files_module().index_columns(table.schema) if name not in wanted]
     return index if len(index) < table.num_columns else []
 
 

@@ -1,17 +1,20 @@
 """Where data come from."""
 
 from harmonicgp.data.files import DataNotFoundError, data_folder, load_npz, standardised_fold
-from harmonicgp.data.streams import TableWriter, read_table, stream_rows, stream_table
-from harmonicgp.data.tables import Kind, TableEncoder, UnseenLevelsWarning, check_kinds, is_frame
+from harmonicgp.data.streams import index_columns, read_table, stream_rows, stream_table
+from harmonicgp.data.tables import Kind, TableEncoder, UnseenGapsWarning, UnseenLevelsWarning, check_kinds, is_frame
+from harmonicgp.data.writing import TableWriter
 
 __all__ = [
     "DataNotFoundError",
     "Kind",
     "TableEncoder",
     "TableWriter",
+    "UnseenGapsWarning",
     "UnseenLevelsWarning",
     "check_kinds",
     "data_folder",
+    "index_columns",
     "is_frame",
     "load_npz",
     "read_table",

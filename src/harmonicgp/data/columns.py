@@ -22,6 +22,7 @@ Series: TypeAlias = nw.Series[Any]
 DAY = 86_400_000_000  # microseconds
 _HOUR = 3_600_000_000
 YEAR = 365.25  # days
+SEASONS = 1.5  #: years of dates that tell a season from a trend
 _FAR = 2**61  # microseconds from 1970 that we count to: differences stay within int64
 _EPOCH = datetime(1970, 1, 1)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -302,7 +303,7 @@ def telling_parts(utc: Array, wall: Array) -> Iterator[str]:
         yield "time of day"
     if days > 14 and len(np.unique(wall // DAY % 7)) > 1:
         yield "day of week"
-    if days > 1.5 * YEAR:
+    if days > SEASONS * YEAR:
         season = calendar_part(wall, "day of year")
         apart = (season - season[0] + YEAR / 2) % YEAR
         if np.ptp(apart) > 2:  # not one date a year

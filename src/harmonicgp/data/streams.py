@@ -1,9 +1,8 @@
-"""CSV and Parquet files through Arrow: read whole, streamed in batches of bounded memory, written atomically.
+"""CSV and Parquet files through Arrow: read whole, or streamed in batches of bounded memory.
 
 The types of a CSV file are settled by all of its rows, in a first pass: a column of integers whose last row is 0.5 is a
 column of numbers from its first batch on, and `read_table` and `stream_table` agree. `stream_rows` has the cells as they are
-written beside them, and a CSV file is written with quotation marks only where they are needed: what is passed on from one
-file to another stays as it is.
+written beside them.
 """
 
 from __future__ import annotations
@@ -11,33 +10,26 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from harmonicgp._extras import require
 from harmonicgp._validation import whole_number
+from harmonicgp.data.arrow import BLOCK_BYTES, arrow, delimiter_of, is_parquet, plain_errors, suffix_of
 
 if TYPE_CHECKING:
     import pyarrow
-
-SUFFIXES = (".csv", ".csv.gz", ".tsv", ".parquet", ".pq")
-_RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
-BLOCK_BYTES = 1 << 20  #: of text that is parsed at a time; no row may be longer; Arrow reads up to 32 of them ahead
 
 
 def read_table(path: str | os.PathLike[str]) -> pyarrow.Table:
     """A whole CSV or Parquet file."""
     path, suffix = _existing(path)
-    if _is_parquet(suffix):
-        with _plain_errors(path), _open_parquet(path) as file:
+    if is_parquet(suffix):
+        with plain_errors(path), _open_parquet(path) as file:
             table = file.read()
     else:
-        table = _arrow().concat_tables(list(_csv_tables(path, suffix)))
+        table = arrow().concat_tables(list(_csv_tables(path, suffix)))
     return _with_rows(table, path)
 
 
@@ -54,7 +46,7 @@ def stream_table(path: str | os.PathLike[str], batch_rows: int = 65536) -> Itera
     """
     path, suffix = _existing(path)
     whole_number(batch_rows, "batch_rows", 1)
-    tables = _parquet_tables(path, batch_rows) if _is_parquet(suffix) else _csv_tables(path, suffix)
+    tables = _parquet_tables(path, batch_rows) if is_parquet(suffix) else _csv_tables(path, suffix)
     return _regrouped(tables, batch_rows)
 
 
@@ -71,7 +63,7 @@ def stream_rows(path: str | os.PathLike[str], batch_rows: int = 65536) -> Iterat
     """
     path, suffix = _existing(path)
     whole_number(batch_rows, "batch_rows", 1)
-    if _is_parquet(suffix):
+    if is_parquet(suffix):
         return ((table, table) for table in _regrouped(_parquet_tables(path, batch_rows), batch_rows))
     return _csv_rows(path, suffix, batch_rows)
 
@@ -91,150 +83,13 @@ def index_columns(schema: pyarrow.Schema) -> list[str]:
     return [name for name in schema.names if name in named or re.fullmatch(r"__index_level_\d+__", name)]
 
 
-class TableWriter:
-    """Write tables to one CSV or Parquet file, which appears under its name only when all is written.
-
-    Examples:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> import pyarrow as pa
-        >>> file = Path(tempfile.mkdtemp()) / "out.csv"
-        >>> with TableWriter(file) as writer:
-        ...     writer.write(pa.table({"x": [1, 2]}))
-        ...     writer.write(pa.table({"x": [3]}))
-        >>> file.read_text().split()
-        ['x', '1', '2', '3']
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        self._suffix = _suffix(self.path)
-        if self.path.is_dir():
-            raise IsADirectoryError(f"{self.path} is a folder: name a file.")
-        if not self.path.parent.is_dir():
-            raise FileNotFoundError(f"there is no folder {self.path.parent} to write {self.path.name} in.")
-        self._part = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}.part")
-        self._file: Any = None
-        self._sink: Any = None
-        self._writer: Any = None
-        self._schema: Any = None
-
-    @property
-    def typed(self) -> bool:
-        """Whether the file keeps the types of its columns; else all is text."""
-        return _is_parquet(self._suffix)
-
-    def __enter__(self) -> TableWriter:
-        pa = _arrow()
-        self._file = self._part.open("xb")
-        self._sink = pa.CompressedOutputStream(self._file, "gzip") if self._suffix == ".csv.gz" else self._file
-        return self
-
-    def write(self, table: pyarrow.Table) -> None:
-        """Append rows; all tables must have the columns of the first, which may lie in another order."""
-        if self._file is None:
-            raise ValueError("a TableWriter is open inside its `with` block only.")
-        if not _is_parquet(self._suffix):
-            table = _without_dictionaries(table)
-        if self._writer is None:
-            self._schema, self._writer = table.schema, self._open_writer(table.schema)
-        schema = self._schema
-        if set(table.column_names) != set(schema.names):
-            raise ValueError(f"{self.path}: columns {table.column_names} follow rows with columns {schema.names}.")
-        with _plain_errors(self.path):
-            self._writer.write_table(table.select(schema.names).cast(schema))
-
-    def _open_writer(self, schema: pyarrow.Schema) -> Any:
-        with _plain_errors(self.path):
-            if _is_parquet(self._suffix):
-                return _arrow("parquet").ParquetWriter(self._sink, schema)
-            return _CsvWriter(self._sink, schema, _delimiter(self._suffix))
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:  # fmt: skip
-        try:
-            if kind is None and self._writer is None:
-                raise ValueError(f"nothing was written to {self.path}: write at least one table, even without rows.")
-            self._close(quietly=kind is not None)  # when the block has failed, its own error is the one to see
-            if kind is None:
-                _sync(self._part, os.O_RDWR)
-                os.replace(self._part, self.path)
-                if os.name == "posix":
-                    _sync(self.path.parent, os.O_RDONLY)  # the new name too lasts through a power cut
-        finally:
-            self._file.close()
-            self._file = None
-            self._part.unlink(missing_ok=True)
-
-    def _close(self, quietly: bool) -> None:
-        """Flush and close all layers."""
-        for layer in (self._writer, self._sink, self._file):
-            try:
-                if layer is not None:
-                    layer.close()
-            except Exception:
-                if not quietly:
-                    raise
-
-
-class _CsvWriter:
-    """Lines of text, with quotation marks around those cells alone that need them (Arrow's own puts them around all text)."""
-
-    def __init__(self, sink: Any, schema: pyarrow.Schema, delimiter: str) -> None:
-        pa = _arrow()
-        nested = [field for field in schema if pa.types.is_nested(field.type)]
-        if nested:
-            raise pa.ArrowInvalid(
-                f"column {nested[0].name!r} is of type {nested[0].type}, which has no place in a CSV file."
-            )
-        self._sink, self._delimiter = sink, delimiter
-        self._sink.write((delimiter.join(self._cells(pa.array(schema.names)).to_pylist()) + "\n").encode())
-
-    def write_table(self, table: pyarrow.Table) -> None:
-        """Append rows."""
-        cells = [self._cells(column.cast(_arrow().string())) for column in table.columns]
-        lines = _arrow("compute").binary_join_element_wise(
-            *cells, self._delimiter, null_handling="replace", null_replacement=""
-        )
-        self._sink.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
-
-    def _cells(self, texts: Any) -> Any:
-        """Texts as cells; an empty one is told from a missing one by its quotation marks."""
-        compute = _arrow("compute")
-        odd = compute.match_substring_regex(texts, rf'^$|[{self._delimiter}"\r\n]')
-        quoted = compute.binary_join_element_wise('"', compute.replace_substring(texts, '"', '""'), '"', "")
-        return compute.if_else(odd, quoted, texts)
-
-    def close(self) -> None:
-        """Nothing is waiting."""
-
-
-def _arrow(module: str | None = None) -> ModuleType:
-    return require("pyarrow" if module is None else f"pyarrow.{module}", "tables", "reading and writing tables")
-
-
-def _suffix(path: Path) -> str:
-    for suffix in SUFFIXES:
-        if path.name.lower().endswith(suffix):
-            return suffix
-    raise ValueError(f"{path}: the name must end in {', '.join(SUFFIXES)}.")
-
-
-def _is_parquet(suffix: str) -> bool:
-    return suffix in (".parquet", ".pq")
-
-
-def _delimiter(suffix: str) -> str:
-    return "\t" if suffix == ".tsv" else ","
-
-
 def _existing(path: str | os.PathLike[str]) -> tuple[Path, str]:
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: name a file in it.")
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}.")
-    suffix = _suffix(path)
+    suffix = suffix_of(path)
     if path.stat().st_size == 0:
         raise ValueError(f"{path} is empty.")
     return path, suffix
@@ -246,46 +101,13 @@ def _with_rows(table: pyarrow.Table, path: Path) -> pyarrow.Table:
     return table
 
 
-@contextmanager
-def _plain_errors(path: Path) -> Iterator[None]:
-    """Arrow's errors as a `ValueError` that names the file and says what to do."""
-    pa = _arrow()
-    try:
-        yield
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8 text: save it as UTF-8.") from None
-    except (pa.ArrowException, OSError, EOFError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # the disk's own errors say enough
-        raise ValueError(f"{path}: {_explained(str(error))}") from None
-
-
-def _explained(message: str) -> str:
-    if "UTF8" in message or "UTF-8" in message:
-        return "this is not UTF-8 text: save it as UTF-8."
-    if ragged := _RAGGED.search(message):
-        row, expected, found, text = ragged.groups()
-        hint = " Is a quotation mark left open?" if '"' in text else ""
-        return (
-            f"row {row} has {found} cells where the header has {expected} (the header is row 1, blank lines do not count): "
-            f"{text.strip()[:60]!r}.{hint}"
-        )
-    if "straddl" in message:
-        return f"a row is longer than {BLOCK_BYTES >> 20} MB: is a quotation mark left open?"
-    if "zlib" in message or "compressed stream" in message:
-        return f"this is not a whole gzip file ({message})."
-    if "Parquet magic bytes" in message or "Parquet file size" in message:
-        return "this is not a Parquet file, or a part of one is missing."
-    return message
-
-
 def _open_parquet(path: Path) -> Any:
-    return _arrow("parquet").ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)  # columns are not read whole
+    return arrow("parquet").ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)  # columns are not read whole
 
 
 def _parquet_tables(path: Path, batch_rows: int) -> Iterator[pyarrow.Table]:
-    pa = _arrow()
-    with _plain_errors(path), _open_parquet(path) as file:
+    pa = arrow()
+    with plain_errors(path), _open_parquet(path) as file:
         if not file.metadata.num_rows:
             raise ValueError(f"{path} has no rows.")
         for batch in file.iter_batches(batch_size=batch_rows):
@@ -296,7 +118,7 @@ def _csv_tables(path: Path, suffix: str) -> Iterator[pyarrow.Table]:
     """The blocks of a CSV file, each with the types that fit all of them."""
     schema = _csv_schema(path, suffix)
     for block in _csv_blocks(path, suffix, schema.names):
-        with _plain_errors(path):
+        with plain_errors(path):
             table = block.cast(schema)
         yield table
 
@@ -305,14 +127,14 @@ def _csv_rows(path: Path, suffix: str, batch_rows: int) -> Iterator[tuple[pyarro
     """The rows of a CSV file, with the types that fit all of them and as they are written."""
     schema = _csv_schema(path, suffix)
     for written in _regrouped(_csv_blocks(path, suffix, schema.names, as_written=True), batch_rows):
-        with _plain_errors(path):
+        with plain_errors(path):
             table = _with_nulls(written).cast(schema)
         yield table, written
 
 
 def _csv_schema(path: Path, suffix: str) -> pyarrow.Schema:
     """The columns of a CSV file, and the types that fit all of its rows."""
-    pa = _arrow()
+    pa = arrow()
     names = _header(path, suffix)
     types = dict.fromkeys(names, pa.null())
     rows = broken = 0
@@ -322,7 +144,7 @@ def _csv_schema(path: Path, suffix: str) -> pyarrow.Schema:
         for name in names:
             types[name] = _widened(types[name], block[name])
             if pa.types.is_string(types[name]):
-                broken += _arrow("compute").sum(_arrow("compute").match_substring(block[name], "\n")).as_py() or 0
+                broken += arrow("compute").sum(arrow("compute").match_substring(block[name], "\n")).as_py() or 0
         last = [str(column[-1]) for column in block.columns] if block.num_rows else last
     if not rows:
         raise ValueError(f"{path} has no rows below its header.")
@@ -349,7 +171,7 @@ def _ends_quoted(path: Path) -> bool:
 
 def _header(path: Path, suffix: str) -> list[str]:
     """The names of the columns, in the first row."""
-    csv = _arrow("csv")
+    csv = arrow("csv")
     with path.open("rb") as file:
         if file.read(2) in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16, as spreadsheets write it
             raise ValueError(f"{path} is not UTF-8 text: save it as UTF-8.")
@@ -357,7 +179,7 @@ def _header(path: Path, suffix: str) -> list[str]:
     options["parse_options"].invalid_row_handler = lambda _: (
         "skip"
     )  # whoever reads the rows says what is wrong with them
-    with _plain_errors(path), csv.open_csv(path, **options) as reader:
+    with plain_errors(path), csv.open_csv(path, **options) as reader:
         names: list[str] = list(reader.schema.names)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -370,15 +192,15 @@ def _header(path: Path, suffix: str) -> list[str]:
 
 def _csv_blocks(path: Path, suffix: str, names: list[str], as_written: bool = False) -> Iterator[pyarrow.Table]:
     """The file as text, block by block, blank cells and (if not `as_written`) the usual words for missing values as nulls."""
-    pa, csv = _arrow(), _arrow("csv")
-    with _plain_errors(path), csv.open_csv(path, **_csv_options(suffix, names, as_written)) as reader:
+    pa, csv = arrow(), arrow("csv")
+    with plain_errors(path), csv.open_csv(path, **_csv_options(suffix, names, as_written)) as reader:
         for batch in reader:
             yield pa.Table.from_batches([batch])
 
 
 def _with_nulls(table: pyarrow.Table) -> pyarrow.Table:
     """Text with the usual words for missing values as nulls."""
-    pa, csv, compute = _arrow(), _arrow("csv"), _arrow("compute")
+    pa, csv, compute = arrow(), arrow("csv"), arrow("compute")
     words = pa.array(csv.ConvertOptions().null_values)
     gone = pa.scalar(None, pa.string())
     columns = [compute.if_else(compute.is_in(column, words), gone, column) for column in table.columns]
@@ -386,11 +208,11 @@ def _with_nulls(table: pyarrow.Table) -> pyarrow.Table:
 
 
 def _csv_options(suffix: str, names: list[str] | None, as_written: bool = False) -> dict[str, Any]:
-    pa, csv = _arrow(), _arrow("csv")
+    pa, csv = arrow(), arrow("csv")
     nulls = {"null_values": [""], "quoted_strings_can_be_null": False} if as_written else {}
     return {
         "read_options": csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),  # one thread knows its row
-        "parse_options": csv.ParseOptions(delimiter=_delimiter(suffix), newlines_in_values=True),
+        "parse_options": csv.ParseOptions(delimiter=delimiter_of(suffix), newlines_in_values=True),
         "convert_options": csv.ConvertOptions(
             column_types=dict.fromkeys(names or [], pa.string()), strings_can_be_null=True, **nulls
         ),
@@ -399,7 +221,7 @@ def _csv_options(suffix: str, names: list[str] | None, as_written: bool = False)
 
 def _widened(type_: Any, column: pyarrow.ChunkedArray) -> Any:
     """The narrowest type that holds what `type_` holds and this text too."""
-    pa = _arrow()
+    pa = arrow()
     if type_ == pa.string() or column.null_count == len(column) or (type_ != pa.null() and _fits(column, type_)):
         return type_
     ladder = (pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
@@ -413,7 +235,7 @@ def _widened(type_: Any, column: pyarrow.ChunkedArray) -> Any:
 
 
 def _fits(column: pyarrow.ChunkedArray, type_: Any) -> bool:
-    pa, compute = _arrow(), _arrow("compute")
+    pa, compute = arrow(), arrow("compute")
     if type_ == pa.bool_():  # Arrow would take 0 and 1 too
         words = compute.utf8_lower(column.drop_null())
         if not compute.all(compute.is_in(words, pa.array(["true", "false"]))).as_py():
@@ -429,7 +251,7 @@ def _fits(column: pyarrow.ChunkedArray, type_: Any) -> bool:
 
 def _regrouped(tables: Iterator[pyarrow.Table], rows: int) -> Iterator[pyarrow.Table]:
     """The same rows in tables of `rows` rows."""
-    pa = _arrow()
+    pa = arrow()
     waiting: list[Any] = []
     count = 0
     for table in tables:
@@ -443,22 +265,3 @@ def _regrouped(tables: Iterator[pyarrow.Table], rows: int) -> Iterator[pyarrow.T
             waiting, count = [joined.slice(whole)], count % rows
     if count:
         yield pa.concat_tables(waiting)
-
-
-def _without_dictionaries(table: pyarrow.Table) -> pyarrow.Table:
-    """Categories as what they stand for: CSV has no other way."""
-    pa = _arrow()
-    fields = [
-        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
-        for field in table.schema
-    ]
-    return table.cast(pa.schema(fields))
-
-
-def _sync(path: Path, mode: int) -> None:
-    """Wait until the disk has it."""
-    descriptor = os.open(path, mode)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -17,6 +17,8 @@ import numpy as np
 
 from harmonicgp.data.columns import (
     DAY,
+    SEASONS,
+    YEAR,
     Array,
     Kind,
     Series,
@@ -336,7 +338,9 @@ def _fit_dates(
     middle = _middle(utc, mass[~gone])
     fill = (int(utc[middle]), int(wall[middle])) if impute else None
     used = ", ".join((f"days since {np.datetime64(origin // DAY, 'D')}", *parts))
-    notes.append(f"{name!r} holds dates: used as {used}.")
+    short = kind is None and (int(utc.max()) - int(utc.min())) / DAY <= SEASONS * YEAR
+    why = "; no period of a year, which takes a year and a half of dates to learn" if short else ""
+    notes.append(f"{name!r} holds dates: used as {used}{why}.")
     if impute and n_missing:
         notes.append(f"{name!r} lacks {n_missing} dates: the median stands in, '{name} missing' marks them.")
     return Dates(name, "date", kind, fill, impute and n_missing > 0, origin, zone, parts), n_missing

@@ -164,8 +164,10 @@ def _validation(model: Any) -> str:
     if not found:
         return paragraph("The fit held out no rows of its own.")
     names = {key: key if isinstance(value, dict) else _VALIDATION.get(key, key) for key, value in found.items()}
-    lines = [f"{names[key]}: {_value(key, value)}" for key, value in found.items() if key != "rows"]
+    lines = [f"{names[key]}: {_value(key, value)}" for key, value in found.items() if key not in ("rows", "method")]
     rows = f"{number(found['rows'])} rows" if "rows" in found else "the rows"
+    if found.get("method") == "leave-one-out":
+        return paragraph(f"In the fit, each of {rows} predicted from all the others:") + items(lines)
     return paragraph(f"On {rows} that the fit held out itself:") + items(lines)
 
 

@@ -301,8 +301,8 @@ class HarmonicGPBase(Reading):
     def beyond(self, X: Any) -> dict[str, Array]:
         """Rows beyond the data of the fit: by encoded column that has some, a mask [n] of the rows outside its range.
 
-        A hundredth of the range is allowed for. Columns that go round (periods, longitude), latitudes and images have no such
-        rows; nor have models from files of older versions, which keep no ranges.
+        A hundredth of the range is allowed for; of a column that was constant, any change counts. Columns that go round (periods,
+        longitude), latitudes and images have no such rows; nor have models from files of older versions, which keep no ranges.
         """
         check_is_fitted(self, "_predictor")
         rows = self._encode(X)
@@ -310,9 +310,9 @@ class HarmonicGPBase(Reading):
         if self.ranges_ is None or self._image() is not None:
             return found
         exempt = {*self.column_kinds_, *self._raw_columns(rows.shape[1])}
-        for j in sorted({*self._inputs.order.tolist()} - exempt):
+        for j in sorted({*range(rows.shape[1])} - exempt):
             low, high = self.ranges_[j]
-            near = NEAR * (high - low)
+            near = NEAR * (high - low) or 1e-6 * abs(low)  # of a column that was constant, its rounding
             outside = (rows[:, j] < low - near) | (rows[:, j] > high + near)
             if outside.any():
                 found[self.encoded_names_[j]] = outside

@@ -208,13 +208,14 @@ class HarmonicGPClassifier(SavedModel, ClassifierMixin, HarmonicGPBase):
         return rows, labels, weight
 
     def _validate(self, result: Fit, numbers: Array) -> None:
-        self.validation_: dict[str, float] | None = None
+        self.validation_: dict[str, Any] | None = None
         held = result.validation
         if held is None:
             return
         P = self._probabilities(held.mean.double().numpy(), held.variance.double().numpy())
         y = numbers[held.rows.numpy()]
         self.validation_ = {
+            "method": "held-out",
             "rows": float(len(y)),
             "accuracy": float((P.argmax(-1) == y).mean()),
             "nll": float(-np.log(P[np.arange(len(y)), y]).mean()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,15 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import (
     _check_y,
     check_consistent_length,
-    check_is_fitted,
 )
 
-from harmonicgp._validation import whole_number
 from harmonicgp.actions import Action
-from harmonicgp.estimators.arrays import known_errors, n_rows, numbers, plain_array, target_names, validated, weights_of
-from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed
+from harmonicgp.estimators.arrays import known_errors, numbers, target_names, validated, weights_of
+from harmonicgp.estimators.base import fresh_seed
 from harmonicgp.estimators.candidates import make_gaussian, make_student_t
 from harmonicgp.estimators.inputs import Array
-from harmonicgp.estimators.predictive import Conformal, Noise, Predictive, uneven
+from harmonicgp.estimators.predicting import PredictsNumbers
+from harmonicgp.estimators.predictive import Conformal, Predictive, uneven
 from harmonicgp.estimators.reading import is_table
 from harmonicgp.estimators.rows import Rows, merge
 from harmonicgp.estimators.saving import SavedModel
@@ -34,13 +33,8 @@ from harmonicgp.groups import Resolution
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.training import Callback, Fit
 
-#: Rows up to which `sample_y` draws from the covariance.
-MAX_DRAWN = 2_000
-#: Rows at which `return_cov` and `sample_y` with covariance are refused.
-MAX_COVARIANCE = 10_000
 
-
-class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
+class HarmonicGPRegressor(SavedModel, RegressorMixin, PredictsNumbers):
     """Gaussian process regression: `fit`, then `predict` y with error bars, in its own units.
 
     The defaults need no tuning: columns are standardised, skewed ones warped if that helps, and the symmetry whose bound on the
@@ -61,8 +55,8 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
         missing: "refuse" missing inputs of a table, or "impute" them.
         likelihood: "gaussian" noise, or "student_t" for outliers.
         target_transform: None, "log" or "quantile".
-        calibration: "auto": where error bars did not cover as they say on the rows held out (above 2,000 rows), their levels are
-            mended; "conformal": always, and those rows stay out of the posterior; None: the model's own.
+        calibration: "auto": where error bars did not cover as they say on the rows held out (up to 2,000 rows: each row in
+            turn), their levels are mended; "conformal": always, and those rows stay out of the posterior; None: the model's own.
         max_steps: training steps, at most.
         batch_size: rows of a step.
         learning_rate: Adam's, for inducing points and hyper-parameters.
@@ -203,91 +197,6 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
         self._absorb(distinct.X, target, known, distinct.counts)
         return self
 
-    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, noise_std: Any = None) -> Any:
-        """The mean of y at X: [n], or [n, P]; with its standard deviation, or its covariance [n, n] ([P, n, n]), noise included.
-
-        `noise_std` [n] are known errors of the new measurements, added to the learned noise.
-        """
-        if return_cov:
-            if return_std:
-                raise ValueError("ask for return_std or for return_cov, not for both.")
-            return self._covariance(X, noise_std)
-        means, stds = [], []
-        known = None if noise_std is None else self._known(noise_std)
-        for _, predictive in self._predictives(X, known):
-            means.append(predictive.mean())
-            if return_std:
-                stds.append(predictive.std())
-        mean = self._shape(np.concatenate(means))
-        return (mean, self._shape(np.concatenate(stds))) if return_std else mean
-
-    def predict_f(self, X: Any, return_std: bool = False) -> Any:
-        """The latent function, without noise, in the units of y (its median there, under a target_transform)."""
-        means, stds = [], []
-        for _, p in self._predictives(X):
-            means.append(self._target.inverse(p.mean_f).T)
-            if return_std:
-                root = np.sqrt(p.variance_f)
-                if self._target.transform is None:
-                    stds.append((root * self._target.scale[:, None]).T)
-                else:
-                    high, low = (self._target.inverse(p.mean_f + sign * root) for sign in (1, -1))
-                    stds.append(0.5 * (high - low).T)
-        mean = self._shape(np.concatenate(means))
-        return (mean, self._shape(np.concatenate(stds))) if return_std else mean
-
-    def predict_quantiles(self, X: Any, levels: Sequence[float] = (0.025, 0.5, 0.975), noise_std: Any = None) -> Array:
-        """Quantiles of y, [n, levels] or [n, levels, P]; `noise_std` as in `predict`."""
-        p = np.atleast_1d(np.asarray(levels, dtype=np.float64))
-        if p.ndim != 1 or not ((p > 0) & (p < 1)).all():
-            raise ValueError(f"levels must be numbers between 0 and 1, such as (0.025, 0.975); got {levels!r}.")
-        known = None if noise_std is None else self._known(noise_std)
-        parts = [predictive.quantiles(p) for _, predictive in self._predictives(X, known)]
-        return self._shape(np.concatenate(parts))
-
-    def log_density(self, X: Any, y: Any, noise_std: Any = None) -> Array:
-        """Log p(y | X, data) of each row in the units of y, [n] or [n, P]; by the model itself, without calibration."""
-        targets, known = self._targets(y), None if noise_std is None else self._known(noise_std)
-        return self._shape(
-            np.concatenate([p.log_density(targets[part]) for part, p in self._predictives(X, known, targets)])
-        )
-
-    def pit(self, X: Any, y: Any, noise_std: Any = None) -> Array:
-        """P(Y <= y | X, data) of each row, [n] or [n, P]: evenly spread if the error bars are right."""
-        targets, known = self._targets(y), None if noise_std is None else self._known(noise_std)
-        return self._shape(np.concatenate([p.cdf(targets[part]) for part, p in self._predictives(X, known, targets)]))
-
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, noise: bool = True) -> Array:
-        """Draws of y at X, jointly over its rows: [n, samples] or [n, P, samples]; of f with `noise=False`.
-
-        Up to 2,000 rows they come from the covariance; for more, functions are drawn first (`docs/inference.md`).
-        """
-        check_is_fitted(self, "_predictor")
-        n_samples = whole_number(n_samples, "n_samples", 1)
-        seed = fresh_seed(random_state)
-        generator = np.random.default_rng(seed)
-        few = n_rows(X) <= MAX_DRAWN
-        paths = None if few else self._predictor.paths(n_samples, seed=seed)
-        parts = []
-        for _, rows in self._batches(X):
-            x = self._inputs_of(rows)
-            f = self._joint_draws(x, n_samples, generator) if paths is None else paths(x).double().numpy()
-            if noise:
-                f = self._predictive(np.zeros(f.shape[1:]), np.zeros(f.shape[1:])).sample_noise(f, generator)
-            y = np.moveaxis(self._target.inverse(np.moveaxis(f, 1, 0)), 0, 1)
-            parts.append(np.moveaxis(y, (0, 1, 2), (2, 1, 0)))  # [n, P, samples]
-        draws = np.concatenate(parts)
-        return draws[:, 0] if self._one else draws
-
-    def _joint_draws(self, x: torch.Tensor, n_samples: int, generator: np.random.Generator) -> Array:
-        """Draws of f from its covariance, [samples, P, n]."""
-        mean, covariance = self._predictor.covariance(x)
-        values, V = np.linalg.eigh(covariance.double().numpy())  # [P, n], [P, n, n]
-        root = V * np.sqrt(values.clip(min=0.0))[:, None, :]
-        white = generator.standard_normal((n_samples, *mean.shape))
-        draws: Array = mean.double().numpy() + np.einsum("pij,spj->spi", root, white)
-        return draws
-
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _check_options(self, noise_std: Any) -> None:
@@ -357,69 +266,9 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
             None if noise_std is None else known_errors(noise_std, len(rows)),
         )
 
-    def _targets(self, y: Any) -> Array:
-        check_is_fitted(self, "_predictor")
-        targets = np.asarray(numbers(y), dtype=np.float64)
-        targets = targets.reshape(len(targets), -1)
-        if targets.shape[1] != len(self.target_names_):
-            raise ValueError(f"y must have {len(self.target_names_)} targets, as in fit; got shape {targets.shape}.")
-        if np.isnan(targets).any():
-            raise ValueError(
-                f"y has missing values, first in row {int(np.isnan(targets).any(1).argmax())}: drop those rows."
-            )
-        return targets
-
-    def _known(self, noise_std: Any) -> Array:
-        check_is_fitted(self, "_predictor")
-        self._check_options(noise_std)
-        errors = np.atleast_1d(np.asarray(plain_array(noise_std), dtype=np.float64))
-        return (known_errors(errors, len(errors))[None] / self._target.scale[:, None]) ** 2
-
-    def _predictives(
-        self, X: Any, known: Array | None = None, y: Array | None = None
-    ) -> Iterator[tuple[slice, Predictive]]:
-        """The distribution of y for the rows of X, piece by piece; `known` and `y` must have as many rows."""
-        for given, name in ((known, "noise_std"), (None if y is None else y.T, "y")):
-            if given is not None and given.shape[1] != n_rows(X):
-                raise ValueError(f"{name} has {given.shape[1]} rows, X has {n_rows(X)}.")
-        for part, rows in self._batches(X):
-            mean, variance = self._moments(rows)
-            yield part, self._predictive(mean, variance, None if known is None else known[:, part])
-
-    def _predictive(self, mean: Array, variance: Array, known: Array | None = None) -> Predictive:
-        return Predictive(mean, variance, self._noise(), self._target, known, self._calibration)
-
-    def _noise(self) -> Noise:
-        likelihood = self.likelihood_
-        df = (
-            float(likelihood.deg_free.detach())
-            if isinstance(likelihood, gpytorch.likelihoods.StudentTLikelihood)
-            else None
-        )
-        return Noise(float(likelihood.noise.detach()), df)
-
-    def _covariance(self, X: Any, noise_std: Any) -> tuple[Array, Array]:
-        check_is_fitted(self, "_predictor")
-        if self._target.transform is not None:
-            raise ValueError("return_cov is for targets without a target_transform: draw with sample_y instead.")
-        rows = self._encode(X)
-        if len(rows) > MAX_COVARIANCE:
-            raise ValueError(
-                f"the covariance of {len(rows)} rows is too large: ask for {MAX_COVARIANCE} at most, or use sample_y."
-            )
-        mean, cov = self._predictor.covariance(self._inputs_of(rows))
-        K = cov.double().numpy() + self._noise().variance * np.eye(len(rows))
-        if noise_std is not None:
-            known = self._known(noise_std)
-            if known.shape[1] != len(rows):
-                raise ValueError(f"noise_std has {known.shape[1]} rows, X has {len(rows)}.")
-            K[:, np.arange(len(rows)), np.arange(len(rows))] += known
-        K = K * self._target.scale[:, None, None] ** 2
-        return self._shape(self._target.inverse(mean.double().numpy()).T), K[0] if self._one else K
-
     def _validate(self, result: Fit, y: Array, known: Array | None, conformal: bool) -> None:
         """Scores of the held-out rows, and the calibration that they give."""
-        self.validation_: dict[str, float] | None = None
+        self.validation_: dict[str, Any] | None = None
         held = result.validation
         if held is None:
             if conformal:
@@ -438,6 +287,7 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
             return float(np.average(values.mean(-1), weights=weights))
 
         self.validation_ = {
+            "method": "leave-one-out" if held.in_turn else "held-out",
             "rows": float(len(rows) if weights is None else weights.sum()),
             "rmse": math.sqrt(average((predictive.mean() - observed) ** 2)),
             "nll": -average(predictive.log_density(observed)),
@@ -445,16 +295,6 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, HarmonicGPBase):
         }
         if conformal or (self.calibration == "auto" and any(uneven(column, weights) for column in pit.T)):
             self._calibration = tuple(Conformal.of(column, weights) for column in pit.T)
-
-    def _component_scale(self) -> Array:
-        return np.ones(1) if self._target.transform is not None else self._target.scale
-
-    def _flat(self) -> bool:
-        return self._one
-
-    def _shape(self, values: Array) -> Array:
-        """[..., P] as the user gave y: without the last axis for one target."""
-        return values[..., 0] if self._one else values
 
 
 def suggest_symmetry(X: Any, y: Any, **arguments: Any) -> SymmetryChoice:

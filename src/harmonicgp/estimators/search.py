@@ -38,10 +38,12 @@ class Round:
     inducing: int  #: of one block; the others get what costs the same
     steps: int
     batch: int
-    keep: int  #: how many go on
 
 
-ROUNDS = (Round(4_000, 128, 60, 512, 3), Round(8_000, 256, 50, 1024, 1))
+#: All candidates; the best few; and the best against one block for longer, since early leads do not always last.
+ROUNDS = (Round(4_000, 128, 60, 512), Round(8_000, 256, 50, 1024), Round(8_000, 256, 150, 1024))
+#: How many go on from the first round.
+KEEP = 3
 
 
 @dataclass(frozen=True)
@@ -138,14 +140,15 @@ def search(
 ) -> SymmetryChoice:
     """The best of the options, one block on raw columns among them; `until`, a time, cuts the search short."""
     table: list[dict[str, Any]] = []
-    cost, standing = 0.0, list(options)
+    cost, standing, decided = 0.0, list(options), 1
     best: dict[Candidate, float] = {}
     for number, stage in enumerate(ROUNDS, start=1):
         N = len(data.X)
         chosen = np.sort(np.random.default_rng([trials.seed, number]).permutation(N)[: stage.rows])
-        part, best = data.part(chosen), {}
+        part, found = data.part(chosen), dict[Candidate, float]()
         for candidate in standing:
-            if best and time.perf_counter() > until:
+            cut = bool(best or found) and time.perf_counter() > until
+            if cut:
                 break
             if progress is not None:
                 progress(candidate.name)
@@ -154,28 +157,40 @@ def search(
             cost += row["cost"]
             table.append(row)
             if row["bound"] is not None:
-                best[candidate] = row["bound"]
-        if not best or number == len(ROUNDS) or time.perf_counter() > until:
+                found[candidate] = row["bound"]
+        if cut:
+            best = best or found  # a round cut short decides only if it is the first
             break
-        standing = _next(best, stage.keep, family, options[0])
+        best, decided = found, number
+        standing = _next(best, family, options[0]) if number == 1 else _finalists(best)
+        if len(standing) < 2:
+            break
     winner, reason = _winner(best, options[0])
     for row in table:
-        row["chosen"] = row["round"] == table[-1]["round"] and row["key"] == winner
+        row["chosen"] = row["round"] == decided and row["key"] == winner
     for row in table:
         del row["key"]
     inputs = Inputs.fit(data.X[:100], None, data.columns)
     return SymmetryChoice(winner, winner.action(inputs), table, reason, cost)
 
 
-def _next(best: dict[Candidate, float], keep: int, family: str, plain: Candidate) -> list[Candidate]:
+def _next(best: dict[Candidate, float], family: str, plain: Candidate) -> list[Candidate]:
     """The best few, one block among them; with the posterior open, the best with blocks jointly too."""
+    if not best:
+        return []
     ranked = sorted(best, key=lambda c: -best[c])
-    standing = [replace(c, posterior=plain.posterior) for c in ranked[:keep]]
+    standing = [replace(c, posterior=plain.posterior) for c in ranked[:KEEP]]
     standing = list(dict.fromkeys([plain, *standing]))
     if family == "auto":
         blocked = [c for c in standing if c.blocks > 1][:1]
         standing += [replace(c, posterior="joint") for c in blocked]
     return standing
+
+
+def _finalists(best: dict[Candidate, float]) -> list[Candidate]:
+    """The best of one block, and the best of all if that is another."""
+    ranked = sorted(best, key=lambda c: -best[c])
+    return [*[c for c in ranked if c.blocks == 1][:1], *[c for c in ranked[:1] if c.blocks > 1]]
 
 
 def _winner(best: dict[Candidate, float], plain: Candidate) -> tuple[Candidate, str]:

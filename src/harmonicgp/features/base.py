@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import gpytorch
 import torch
 from torch import Tensor
 
-from harmonicgp._validation import check_points, first_order
+from harmonicgp._validation import check_points
 from harmonicgp.kernels.functions import check_kernel, kernel_diagonal, kernel_matrix
 from harmonicgp.kernels.fused import FusedGram
 from harmonicgp.kernels.globe import GlobeKernel
@@ -73,25 +73,6 @@ class PointKernel(torch.nn.Module):
         return kernel_diagonal(self.kernel, x, x)
 
 
-class _SumSquares(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, a: Tensor) -> Tensor:
-        ctx.save_for_backward(a)
-        return torch.linalg.vector_norm(a, dim=(0, 1)).square_()
-
-    @staticmethod
-    @first_order
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        (a,) = ctx.saved_tensors
-        return a * (2 * g)
-
-
-def sum_squares(a: Tensor) -> Tensor:
-    """|a(x)|^2 over the blocks of a stack, [blocks, f, n] -> [n]."""
-    total: Tensor = _SumSquares.apply(a)
-    return total
-
-
 class Whitened(ABC):
     """Features with their factorisations done: evaluate it on as many batches as you like."""
 
@@ -104,14 +85,13 @@ class Whitened(ABC):
         Linear in the function. For k(., x) they are the features a(x); for a sample of the prior, white noise v.
         """
 
-    def features_at(self, x: Tensor) -> Stacks:
-        """a(x)."""
-        return self.project(lambda z: self.view.zx(z, x))
+    @abstractmethod
+    def explained(self, x: Tensor) -> tuple[Stacks, Tensor]:
+        """a(x), and |a(x)|^2 over all blocks [n]."""
 
     def __call__(self, x: Tensor) -> Evaluation:
         """a(x) and r(x) for a batch x [n, d]."""
-        stacks = self.features_at(x)
-        explained = torch.stack([sum_squares(stack) for stack in stacks]).sum(0)
+        stacks, explained = self.explained(x)
         return Evaluation(stacks, (self.view.xx(x) - explained).clamp_min(0.0))
 
 

@@ -153,11 +153,11 @@ class HarmonicFeatures(Features):
         )
 
 
-def _factor(K: Tensor, variance: Tensor) -> tuple[Factor, Tensor]:
-    """The factor, and which blocks are more than rounding [blocks, 1, 1]: at a fixed point k_t(z, .) = 0 for most t."""
+def _factor(K: Tensor, variance: Tensor) -> tuple[Factor, Tensor | None]:
+    """The factor, and which blocks are more than rounding [blocks], None if all: at a fixed point k_t(z, .) = 0 for most t."""
     factor = Factor.of(K, variance)
     alive = K.detach().real.diagonal(dim1=-2, dim2=-1).amax(-1) > factor.jitter
-    return factor, alive[:, None, None]
+    return factor, None if bool(alive.all()) else alive
 
 
 @dataclass(frozen=True)
@@ -165,20 +165,20 @@ class _HarmonicWhitened(Whitened):
     view: KernelView
     Z: Tensor
     features: HarmonicFeatures
-    factors: tuple[tuple[Factor, Tensor] | None, ...]
+    factors: tuple[tuple[Factor, Tensor | None] | None, ...]
 
     def project(self, function: PointFunction) -> Stacks:
-        return self._whitened(self.features._chosen(self.features.transform(function, self.Z)))
+        return self._whitened(self.features._chosen(self.features.transform(function, self.Z)))[0]
 
-    def features_at(self, x: Tensor) -> Stacks:
+    def explained(self, x: Tensor) -> tuple[Stacks, Tensor]:
         return self._whitened(self.features.grams(x))
 
-    def _whitened(self, Ks: tuple[Tensor | None, Tensor | None]) -> Stacks:
-        stacks = []
+    def _whitened(self, Ks: tuple[Tensor | None, Tensor | None]) -> tuple[Stacks, Tensor]:
+        stacks, squares = [], []
         for factor, K in zip(self.factors, Ks, strict=True):
             if factor is not None and K is not None:
                 solver, alive = factor
-                a = solver.solve(K)
-                a = a if bool(alive.all()) else a * alive
+                a, square = solver.whiten(K, alive)
                 stacks.append(torch.cat((a.real, a.imag), -2) if a.is_complex() else a)
-        return tuple(stacks)
+                squares.append(square)
+        return tuple(stacks), torch.stack(squares).sum(0)

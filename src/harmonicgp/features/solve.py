@@ -68,6 +68,13 @@ class _OrthogonalWhitened(Whitened):
     left: Tensor
 
     def project(self, function: PointFunction) -> Stacks:
-        a = self.first.solve(function(self.Z))
-        b = self.second.solve((function(self.O) - self.A.mT @ a) * self.left)
-        return (a[None], b[None]) if a.shape[-2] != b.shape[-2] else (torch.stack((a, b)),)
+        return self._whitened(function)[0]
+
+    def explained(self, x: Tensor) -> tuple[Stacks, Tensor]:
+        return self._whitened(lambda z: self.view.zx(z, x))
+
+    def _whitened(self, function: PointFunction) -> tuple[Stacks, Tensor]:
+        a, first = self.first.whiten(function(self.Z))
+        b, second = self.second.whiten((function(self.O) - self.A.mT @ a) * self.left)
+        stacks = (a[None], b[None]) if a.shape[-2] != b.shape[-2] else (torch.stack((a, b)),)
+        return stacks, first + second

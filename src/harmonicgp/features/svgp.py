@@ -53,3 +53,7 @@ class _SparseWhitened(Whitened):
 
     def project(self, function: PointFunction) -> Stacks:
         return (self.factor.solve(function(self.Z))[None],)
+
+    def explained(self, x: Tensor) -> tuple[Stacks, Tensor]:
+        a, squares = self.factor.whiten(self.view.zx(self.Z, x))
+        return (a[None],), squares

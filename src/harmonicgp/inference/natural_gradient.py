@@ -21,32 +21,60 @@ likelihoods the caller guards the step (`training.problem`). With one block it i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
+from harmonicgp._threads import in_blocks
 from harmonicgp.features.base import Stacks
-from harmonicgp.inference.posterior import Posterior, arrange
-from harmonicgp.linalg import cholesky, conjugate_gradients, symmetric_product
+from harmonicgp.inference.posterior import Posterior, across, arrange
+from harmonicgp.linalg import conjugate_gradients, factorise, symmetric_product
 
 
-def _forth(stacks: Stacks, parts: Sequence[Tensor]) -> Tensor:
-    """sum_b a_b' u_b, [P, n]. Products of matrices, not einsum, which copies features that are laid out by columns."""
-    pairs = zip(stacks, parts, strict=True)
-    return torch.stack([(u.to(a.dtype).transpose(0, 1) @ a).sum(0) for a, u in pairs]).sum(0)
+def _back(a: Tensor, values: Tensor, u: Tensor, Lambda: Tensor, rho: float) -> Tensor:
+    """a_b values + (1 - rho) Lambda_b u_b, [P, blocks, f] in float64."""
+    out, rows = torch.empty_like(u), values.to(a.dtype)
+
+    def work(b: slice) -> None:
+        own = (rows.expand(len(a[b]), -1, -1) @ a[b].mT).transpose(0, 1)
+        torch.add(own, (Lambda[:, b] @ u[:, b, :, None])[..., 0], alpha=1 - rho, out=out[:, b])
+
+    in_blocks(work, *a.shape[:2])
+    return out
 
 
-def _back(a: Tensor, values: Tensor) -> Tensor:
-    """a_b values, [P, blocks, f] in float64."""
-    return (values.to(a.dtype).expand(len(a), -1, -1) @ a.mT).transpose(0, 1).double()
+def _solved(C: Tensor, u: Tensor) -> Tensor:
+    """(C C')^{-1} u in the precision of C, for u [P, blocks, f]."""
+    out = torch.empty_like(u)
+
+    def work(b: slice) -> None:
+        w = torch.linalg.solve_triangular(C[:, b], u[:, b, :, None].to(C.dtype), upper=False)
+        out[:, b] = torch.linalg.solve_triangular(C[:, b].mT, w, upper=True)[..., 0]
+
+    in_blocks(work, *u.shape[1:])
+    return out
 
 
-def _factor(Lambda: Tensor) -> Tensor:
-    C, info = cholesky(Lambda)
+def _precisions(a: Tensor, Lambda: Tensor, lam: Tensor, scale: float, rho: float) -> tuple[Tensor, Tensor]:
+    """(1 - rho) Lambda + rho (I + scale a lambda a') and its Cholesky factor, [P or 1, blocks, f, f]; a is [blocks, f, B]."""
+    level = float(lam.flatten()[0])
+    even = bool((lam == level).all())  # one noise for all rows, none repeated: no weights
+    root = None if even else lam.sqrt()[:, None, None, :].to(a.dtype)
+    weight = rho * scale * (level if even else 1.0)
+    new, C = torch.empty_like(Lambda), torch.empty_like(Lambda)
+    info = torch.zeros(Lambda.shape[:2], dtype=torch.int32)
+
+    def work(b: slice) -> None:
+        S = symmetric_product(a[None, b] if root is None else a[b] * root)
+        own = torch.add((1 - rho) * Lambda[:, b], S, alpha=weight, out=new[:, b])
+        own.diagonal(dim1=-2, dim2=-1).add_(rho)
+        C[:, b] = own
+        for p in range(len(C)):
+            factorise(C[p, b], info[p, b])
+
+    in_blocks(work, len(a), a.shape[1])
     if bool(info.any()):
         raise torch.linalg.LinAlgError("a precision has no Cholesky factor: the step was too long.")  # type: ignore[attr-defined]
-    return C
+    return new, C
 
 
 def natural_gradient_step(
@@ -69,27 +97,20 @@ def natural_gradient_step(
     stacks = arrange(tuple(a.detach() for a in stacks), posterior.family)
     lam = lam.detach().clamp_min(0.0)
     lam_precision = lam[: len(posterior.precisions[0])]  # one for all outputs where they share a precision
-    precisions = []
-    level = float(lam_precision.flatten()[0])
-    even = bool((lam_precision == level).all())  # one noise for all rows, none repeated: no weights
-    for a, Lambda in zip(stacks, posterior.precisions, strict=True):
-        root = a[None] if even else a * lam_precision.sqrt()[:, None, None, :].to(a.dtype)  # [P, blocks, f, B]
-        new = torch.add((1 - rho) * Lambda, symmetric_product(root), alpha=rho * scale * (level if even else 1.0))
-        new.diagonal(dim1=-2, dim2=-1).add_(rho)
-        precisions.append(new)
-    factors = tuple(_factor(Lambda) for Lambda in precisions)
+    new = [
+        _precisions(a, Lambda, lam_precision, scale, rho)
+        for a, Lambda in zip(stacks, posterior.precisions, strict=True)
+    ]
+    precisions, factors = (tuple(part) for part in zip(*new, strict=True))
 
     means, old = posterior.means, posterior.precisions
-    feature_mean = _forth(stacks, means)
+    feature_mean = across(stacks, means)
     target = scale * (g.detach() + lam * feature_mean)  # [P, B]
-    rhs = [
-        (1 - rho) * (Lambda @ mu[..., None])[..., 0] + rho * _back(a, target)
-        for a, mu, Lambda in zip(stacks, means, old, strict=True)
-    ]
+    rhs = [_back(a, rho * target, mu, Lambda, rho) for a, mu, Lambda in zip(stacks, means, old, strict=True)]
     if sum(len(a) for a in stacks) == 1:  # one block: its own solve is the joint one
         (b,), (C,) = rhs, factors
         mean = torch.cholesky_solve(b[..., None], C.expand(*b.shape[:2], *C.shape[2:]))[..., 0]
-        return Posterior(posterior.family, (mean,), tuple(precisions), factors)
+        return Posterior(posterior.family, (mean,), precisions, factors)
 
     sizes = [mu[0].numel() for mu in means]
     shapes = [mu.shape for mu in means]
@@ -102,20 +123,16 @@ def natural_gradient_step(
 
     def matvec(v: Tensor) -> Tensor:
         parts = unpack(v)
-        coupled = (rho * scale) * lam * _forth(stacks, parts)
+        coupled = (rho * scale) * lam * across(stacks, parts)
         return pack([
-            (1 - rho) * (Lambda @ u[..., None])[..., 0] + rho * u + _back(a, coupled)
-            for a, u, Lambda in zip(stacks, parts, old, strict=True)
+            _back(a, coupled, u, Lambda, rho).add_(u, alpha=rho) for a, u, Lambda in zip(stacks, parts, old, strict=True)
         ])  # fmt: skip
 
-    halves = [C.to(a.dtype) for a, C in zip(stacks, factors, strict=True)]  # a preconditioner need not be exact
+    new_posterior = Posterior(posterior.family, means, precisions, factors)
+    halves = new_posterior.factors_in(stacks[0].dtype)  # a preconditioner need not be exact
 
     def precondition(v: Tensor) -> Tensor:
-        parts = []
-        for u, C in zip(unpack(v), halves, strict=True):
-            w = torch.linalg.solve_triangular(C, u[..., None].to(C.dtype), upper=False)
-            parts.append(torch.linalg.solve_triangular(C.mT, w, upper=True)[..., 0].double())
-        return pack(parts)
+        return pack([_solved(C, u) for u, C in zip(unpack(v), halves, strict=True)])
 
     solution, _ = conjugate_gradients(matvec, pack(rhs), precondition, pack(list(means)), tolerance, max_iterations)
-    return Posterior(posterior.family, tuple(unpack(solution)), tuple(precisions), factors)
+    return new_posterior.moved(tuple(unpack(solution)))

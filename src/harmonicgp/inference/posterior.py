@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
+from harmonicgp._threads import in_blocks
 from harmonicgp._validation import first_order
 from harmonicgp.features.base import Stacks
+from harmonicgp.linalg import converted
 
 Family: TypeAlias = Literal["block", "joint"]
 Shapes: TypeAlias = Sequence[tuple[int, int]]
@@ -33,8 +36,22 @@ def flatten(stacks: Stacks) -> Tensor:
     return torch.cat([stack.flatten(0, 1) for stack in stacks]) if len(stacks) > 1 else stacks[0].flatten(0, 1)
 
 
-def _mean(a: Tensor, mu: Tensor) -> Tensor:
-    return (mu.transpose(0, 1) @ a).sum(0)  # [P, n]
+@torch.no_grad()
+def across(stacks: Stacks, parts: Sequence[Tensor]) -> Tensor:
+    """sum_b a_b' u_b, [P, n], for u [P, blocks, f], without a gradient.
+
+    Products of matrices, not einsum, which copies features that are laid out by columns.
+    """
+    total = []
+    for a, u in zip(stacks, parts, strict=True):
+        rows, each = u.to(a.dtype).transpose(0, 1), a.new_empty(len(a), len(u), a.shape[-1])
+        in_blocks(partial(_product, rows, a, each), *a.shape[:2])
+        total.append(each.sum(0))
+    return torch.stack(total).sum(0)
+
+
+def _product(x: Tensor, y: Tensor, into: Tensor, b: slice) -> None:
+    torch.matmul(x[b], y[b], out=into[b])
 
 
 class _Moments(torch.autograd.Function):
@@ -42,18 +59,50 @@ class _Moments(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, mu: Tensor, C: Tensor) -> tuple[Tensor, Tensor]:
-        R = torch.linalg.solve_triangular(C, a[None].expand(len(C), *a.shape), upper=False)  # [P or 1, blocks, f, n]
+        a = a.detach()
+        T, f, n = a.shape
+        R = a.mT.new_empty(len(C), T, n, f).mT  # [P or 1, blocks, f, n], laid out as LAPACK wants it
+        means, norms = a.new_empty(T, len(mu), n), a.new_empty(len(C), T, n)
+
+        def work(b: slice) -> None:
+            torch.linalg.solve_triangular(C[:, b], a[None, b].expand(len(C), -1, -1, -1), upper=False, out=R[:, b])
+            torch.linalg.vector_norm(R[:, b], dim=2, out=norms[:, b])
+            torch.matmul(mu[:, b].transpose(0, 1), a[b], out=means[b])
+
+        in_blocks(work, T, f)
         ctx.save_for_backward(mu, C, R)
-        return _mean(a, mu), torch.linalg.vector_norm(R, dim=(1, 2)).square_()
+        return means.sum(0), norms.square_().sum(1)
 
     @staticmethod
     @first_order
     def backward(ctx: Any, g_mean: Tensor, g_variance: Tensor) -> tuple[Tensor, None, None]:
         mu, C, R = ctx.saved_tensors
-        g = torch.linalg.solve_triangular(C.mT, R * (2 * g_variance)[:, None, None], upper=True)
-        g = g[0] if len(g) == 1 else g.sum(0)
-        # made transposed, so that it is laid out as the features are
-        return torch.baddbmm(g.mT, g_mean.mT.expand(len(g), -1, -1), mu.transpose(0, 1)).mT, None, None
+        _, T, f, n = R.shape
+        into = R.new_empty(T, n, f)  # transposed, as the features are
+        double, by_mean = (2 * g_variance)[:, None, None], g_mean.mT
+
+        def work(b: slice) -> None:
+            g = torch.linalg.solve_triangular(C[:, b].mT, R[:, b] * double, upper=True)
+            g = (g[0] if len(g) == 1 else g.sum(0)).mT
+            torch.baddbmm(g, by_mean.expand(len(g), -1, -1), mu[:, b].transpose(0, 1), out=into[b])
+
+        in_blocks(work, T, f)
+        return into.mT, None, None
+
+
+def _trace(C: Tensor, L: Tensor | None) -> Tensor:
+    """|C^{-1} L|^2 over all blocks, [P or 1, blocks, f, f]; L the identity if it is None."""
+    norms = C.new_empty(C.shape[:2])
+    eye = torch.eye(C.shape[-1], dtype=C.dtype, device=C.device)
+
+    def work(b: slice) -> None:
+        right = eye.expand_as(C[:, b]) if L is None else L[:, b]
+        torch.linalg.vector_norm(
+            torch.linalg.solve_triangular(C[:, b], right, upper=False), dim=(2, 3), out=norms[:, b]
+        )
+
+    in_blocks(work, *C.shape[1:3])
+    return norms.square().sum()
 
 
 @dataclass(frozen=True)
@@ -94,6 +143,19 @@ class Posterior:
         """P."""
         return self.means[0].shape[0]
 
+    def moved(self, means: tuple[Tensor, ...]) -> Posterior:
+        """The same precisions about other means."""
+        other = Posterior(self.family, means, self.precisions, self.factors)
+        other.__dict__["_narrow"] = self.__dict__.setdefault("_narrow", {})
+        return other
+
+    def factors_in(self, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        """The factors in another precision, found once."""
+        found: dict[torch.dtype, tuple[Tensor, ...]] = self.__dict__.setdefault("_narrow", {})
+        if dtype not in found:
+            found[dtype] = tuple(converted(C, dtype) for C in self.factors)
+        return found[dtype]
+
     def natural(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """(theta, Lambda) with theta = Lambda mu, the natural parameters."""
         theta = tuple((L @ mu[..., None])[..., 0] for L, mu in zip(self.precisions, self.means, strict=True))
@@ -110,16 +172,15 @@ class Posterior:
     def moments(self, stacks: Stacks) -> tuple[Tensor, Tensor]:
         """The mean a'mu and the variance a' Lambda^{-1} a of sum_b a_b'v_b, both [P, n]; the residual is not in it."""
         parts = [
-            _Moments.apply(a, mu.to(a.dtype), C.to(a.dtype))
-            for a, mu, C in zip(arrange(stacks, self.family), self.means, self.factors, strict=True)
+            _Moments.apply(a, mu.to(a.dtype), C)
+            for a, mu, C in zip(arrange(stacks, self.family), self.means, self.factors_in(stacks[0].dtype), strict=True)
         ]
         mean = torch.stack([part[0] for part in parts]).sum(0)
         return mean, torch.stack([part[1] for part in parts]).sum(0).expand_as(mean)
 
     def mean(self, stacks: Stacks) -> Tensor:
-        """The mean a'mu alone, [P, n]."""
-        pairs = zip(arrange(stacks, self.family), self.means, strict=True)
-        return torch.stack([_mean(a, mu.to(a.dtype)) for a, mu in pairs]).sum(0)
+        """The mean a'mu alone, [P, n], without a gradient."""
+        return across(arrange(stacks, self.family), self.means)
 
     def explained(self, A: Tensor) -> Tensor:
         """A' Lambda^{-1} A for features A [F, n] in float64: the features' part of a covariance, [P or 1, n, n]."""
@@ -162,13 +223,12 @@ class Posterior:
         for i, (mu, C) in enumerate(zip(self.means, self.factors, strict=True)):
             P = mu.shape[0] // C.shape[0]  # how many outputs each precision stands for
             # with precisions C C' of q and L L' of p: the trace is |C^{-1} L|^2
-            if prior is None:
-                L, shift = torch.eye(C.shape[-1], dtype=C.dtype, device=C.device).expand_as(C), mu
-            else:
-                L = prior.factors[i].expand_as(C)
-                shift = ((mu - prior.means[i])[..., None, :] @ L)[..., 0, :]
-            trace = torch.linalg.solve_triangular(C, L, upper=False).square().sum()
-            logdet = 2 * (C.diagonal(dim1=-2, dim2=-1).log().sum() - L.diagonal(dim1=-2, dim2=-1).log().sum())
+            L = None if prior is None else prior.factors[i].expand_as(C)
+            shift = mu if prior is None or L is None else ((mu - prior.means[i])[..., None, :] @ L)[..., 0, :]
+            trace = _trace(C, L)
+            logdet = 2 * C.diagonal(dim1=-2, dim2=-1).log().sum()
+            if L is not None:
+                logdet = logdet - 2 * L.diagonal(dim1=-2, dim2=-1).log().sum()
             total = total + 0.5 * (shift.square().sum() + P * (trace + logdet - C[..., 0].numel()))
         return total
 

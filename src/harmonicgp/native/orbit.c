@@ -214,13 +214,13 @@ static inline __attribute__((always_inline)) REAL NAME(slope)(REAL t, const int 
     default: call(POWER);                                     \
     }
 
-/* call(ways, profile) for up to three ways of negation */
-#define EVERY_WAY(none, one, two, three)   \
-    switch (p->ways) {                     \
-    case 0: EVERY_PROFILE(none) break;     \
-    case 1: EVERY_PROFILE(one) break;      \
-    case 2: EVERY_PROFILE(two) break;      \
-    default: EVERY_PROFILE(three)          \
+/* call(ways) for up to three ways of negation */
+#define EVERY_WAY(call)        \
+    switch (p->ways) {         \
+    case 0: call(0); break;    \
+    case 1: call(1); break;    \
+    case 2: call(2); break;    \
+    default: call(3);          \
     }
 
 /* f(t) in place for `count` numbers. */
@@ -319,54 +319,71 @@ static inline __attribute__((always_inline)) void NAME(negated)(const int ways, 
 }
 
 #define GRADIENT(s) REAL g##s = shrink * from[j + s * apart];
-#define SLOPE(s)                                                          \
-    {                                                                     \
-        REAL f, turn;                                                     \
-        const REAL slope = NAME(slope)(t##s, profile, alpha, &f, &turn);  \
-        total += g##s * f;                                                \
-        turned += g##s * turn;                                            \
-        t##s = g##s * slope;                                              \
-    }
+#define KEEP(s)                  \
+    t[s * CHUNK + j] = t##s;     \
+    g[s * CHUNK + j] = g##s;
+#define TAKE(s) REAL t##s = t[s * CHUNK + j];
 
-/* Its gradients: of the sum to `all`, of each part to back[part]. The Walsh coefficient of a single way is what belongs to it. */
-static inline __attribute__((always_inline)) void NAME(unnegated)(const int ways, const int profile, REAL alpha, REAL shrink,
-                                                                  const REAL *restrict base, const REAL *restrict inner,
-                                                                  int64_t c, const REAL *restrict from, int64_t apart,
-                                                                  REAL *restrict all, REAL *restrict back, double *totals) {
+/* On the way back, in three loops that stay in the first-level cache (compilers do not vectorise all of it in one): the arguments
+ * t_s and the gradients g_s of every element; `slopes`, which makes g_s f'(t_s) of t_s; and the gradients of base, to `all`, and of each
+ * part, to back[part]: the Walsh coefficient of a single way is what belongs to it. */
+static inline __attribute__((always_inline)) void NAME(spread)(const int ways, REAL shrink, const REAL *restrict base,
+                                                               const REAL *restrict inner, int64_t c,
+                                                               const REAL *restrict from, int64_t apart, REAL *restrict t,
+                                                               REAL *restrict g) {
     const REAL *restrict z = inner + (ways - 1) * CHUNK, *restrict y = z - (ways > 1) * CHUNK, *restrict x = inner;
-    REAL *restrict bz = back + (ways - 1) * CHUNK, *restrict by = bz - (ways > 1) * CHUNK, *restrict bx = back;
-    REAL total = 0, turned = 0;
     if (ways == 0)
         for (int64_t j = 0; j < c; j++) {
-            GRADIENT(0)
-            REAL t0 = base[j];
-            SLOPE(0)
-            all[j] = t0;
+            t[j] = base[j];
+            g[j] = shrink * from[j];
         }
     else if (ways == 1)
+#pragma GCC ivdep
         for (int64_t j = 0; j < c; j++) {
-            GRADIENT(0) GRADIENT(1) WALSH2(g) SIGNS2 SLOPE(0) SLOPE(1) WALSH2(t)
+            GRADIENT(0) GRADIENT(1) WALSH2(g) SIGNS2 KEEP(0) KEEP(1)
+        }
+    else if (ways == 2)
+#pragma GCC ivdep
+        for (int64_t j = 0; j < c; j++) {
+            GRADIENT(0) GRADIENT(1) GRADIENT(2) GRADIENT(3) WALSH4(g) SIGNS4 KEEP(0) KEEP(1) KEEP(2) KEEP(3)
+        }
+    else
+#pragma GCC ivdep
+        for (int64_t j = 0; j < c; j++) {
+            GRADIENT(0) GRADIENT(1) GRADIENT(2) GRADIENT(3) GRADIENT(4) GRADIENT(5) GRADIENT(6) GRADIENT(7) WALSH8(g)
+            SIGNS8 KEEP(0) KEEP(1) KEEP(2) KEEP(3) KEEP(4) KEEP(5) KEEP(6) KEEP(7)
+        }
+}
+
+static inline __attribute__((always_inline)) void NAME(collected)(const int ways, const REAL *restrict t, int64_t c,
+                                                                  REAL *restrict all, REAL *restrict back) {
+    REAL *restrict bz = back + (ways - 1) * CHUNK, *restrict by = bz - (ways > 1) * CHUNK, *restrict bx = back;
+    if (ways == 0)
+        memcpy(all, t, (size_t)c * sizeof(REAL));
+    else if (ways == 1)
+#pragma GCC ivdep
+        for (int64_t j = 0; j < c; j++) {
+            TAKE(0) TAKE(1) WALSH2(t)
             all[j] = t0;
             bz[j] = t1;
         }
     else if (ways == 2)
+#pragma GCC ivdep
         for (int64_t j = 0; j < c; j++) {
-            GRADIENT(0) GRADIENT(1) GRADIENT(2) GRADIENT(3) WALSH4(g) SIGNS4 SLOPE(0) SLOPE(1) SLOPE(2) SLOPE(3) WALSH4(t)
+            TAKE(0) TAKE(1) TAKE(2) TAKE(3) WALSH4(t)
             all[j] = t0;
             bz[j] = t1;
             by[j] = t2;
         }
     else
+#pragma GCC ivdep
         for (int64_t j = 0; j < c; j++) {
-            GRADIENT(0) GRADIENT(1) GRADIENT(2) GRADIENT(3) GRADIENT(4) GRADIENT(5) GRADIENT(6) GRADIENT(7) WALSH8(g)
-            SIGNS8 SLOPE(0) SLOPE(1) SLOPE(2) SLOPE(3) SLOPE(4) SLOPE(5) SLOPE(6) SLOPE(7) WALSH8(t)
+            TAKE(0) TAKE(1) TAKE(2) TAKE(3) TAKE(4) TAKE(5) TAKE(6) TAKE(7) WALSH8(t)
             all[j] = t0;
             bz[j] = t1;
             by[j] = t2;
             bx[j] = t4;
         }
-    totals[0] += total;
-    totals[1] += turned;
 }
 
 /* The Walsh-Hadamard transform over s, in place; bit k of s is the way of stride 2^k. */
@@ -474,15 +491,20 @@ int NAME(harmonicgp_forward)(const Problem *p, int64_t first, int64_t last, cons
                 const REAL *moving = inner + p->rest * CHUNK;
                 REAL *into = real + i * p->n + start;
                 const int64_t apart = p->m * p->n;
-#define NONE(profile) NAME(negated)(0, profile, alpha, scale, base, moving, c, into, apart)
-#define ONE(profile) NAME(negated)(1, profile, alpha, scale, base, moving, c, into, apart)
-#define TWO(profile) NAME(negated)(2, profile, alpha, scale, base, moving, c, into, apart)
-#define THREE(profile) NAME(negated)(3, profile, alpha, scale, base, moving, c, into, apart)
-                EVERY_WAY(NONE, ONE, TWO, THREE)
-#undef NONE
-#undef ONE
-#undef TWO
-#undef THREE
+#define NEGATED(profile) NAME(negated)(WAYS, profile, alpha, scale, base, moving, c, into, apart)
+#define WAYS 0
+                if (p->ways == 0) EVERY_PROFILE(NEGATED)
+#undef WAYS
+#define WAYS 1
+                if (p->ways == 1) EVERY_PROFILE(NEGATED)
+#undef WAYS
+#define WAYS 2
+                if (p->ways == 2) EVERY_PROFILE(NEGATED)
+#undef WAYS
+#define WAYS 3
+                if (p->ways == 3) EVERY_PROFILE(NEGATED)
+#undef WAYS
+#undef NEGATED
                 continue;
             }
             NAME(arguments)(p, C, base, inner, c, t);
@@ -563,7 +585,6 @@ int NAME(harmonicgp_backward)(const Problem *p, int64_t first, int64_t last, con
     if (!work) return 1;
     REAL *t = work, *g = t + p->order * CHUNK, *inner = g + p->order * CHUNK, *back = inner + p->parts * CHUNK;
     REAL *one = back + p->parts * CHUNK, *two = one + CHUNK, *base = two + CHUNK;
-    const REAL alpha = (REAL)p->parameter;
     REAL shrink = (REAL)1 / (p->ways ? (REAL)p->order : 1), scale = (REAL)p->scale;
     for (int64_t i = first; i < last; i++) {
         REAL row = 0;
@@ -572,32 +593,31 @@ int NAME(harmonicgp_backward)(const Problem *p, int64_t first, int64_t last, con
             int64_t c = p->n - start < CHUNK ? p->n - start : CHUNK;
             NAME(products)(p, a, b, U, V, comps, ends, i, start, c, inner, base);
             const int fused = p->negation && p->ways <= 3;
+            const REAL *moving = inner + p->rest * CHUNK, *from = real + i * p->n + start;
+            REAL *parts = back + p->rest * CHUNK;
+#define SPREAD(ways) NAME(spread)(ways, shrink, base, moving, c, from, p->m * p->n, t, g)
             if (fused) {
-                const REAL *moving = inner + p->rest * CHUNK, *from = real + i * p->n + start;
-                REAL *parts = back + p->rest * CHUNK;
-                const int64_t apart = p->m * p->n;
-#define NONE(profile) NAME(unnegated)(0, profile, alpha, shrink, base, moving, c, from, apart, one, parts, totals)
-#define ONE(profile) NAME(unnegated)(1, profile, alpha, shrink, base, moving, c, from, apart, one, parts, totals)
-#define TWO(profile) NAME(unnegated)(2, profile, alpha, shrink, base, moving, c, from, apart, one, parts, totals)
-#define THREE(profile) NAME(unnegated)(3, profile, alpha, shrink, base, moving, c, from, apart, one, parts, totals)
-                EVERY_WAY(NONE, ONE, TWO, THREE)
-#undef NONE
-#undef ONE
-#undef TWO
-#undef THREE
-                if (p->rest) memcpy(back, one, (size_t)c * sizeof(REAL));
+                EVERY_WAY(SPREAD)
             } else {
                 NAME(arguments)(p, C, base, inner, c, t);
                 NAME(gathered)(p, W, real, complex_, i, start, c, g, one, two);
-                if (c == CHUNK)
-                    totals[0] += NAME(slopes)(p, t, g, p->order * CHUNK, totals + 1);
-                else
-                    for (int64_t s = 0; s < p->order; s++)
-                        totals[0] += NAME(slopes)(p, t + s * CHUNK, g + s * CHUNK, c, totals + 1);
+            }
+#undef SPREAD
+            if (c == CHUNK)
+                totals[0] += NAME(slopes)(p, t, g, p->order * CHUNK, totals + 1);
+            else
+                for (int64_t s = 0; s < p->order; s++)
+                    totals[0] += NAME(slopes)(p, t + s * CHUNK, g + s * CHUNK, c, totals + 1);
+#define COLLECT(ways) NAME(collected)(ways, t, c, one, parts)
+            if (fused) {
+                EVERY_WAY(COLLECT)
+                if (p->rest) memcpy(back, one, (size_t)c * sizeof(REAL));
+            } else {
                 memcpy(one, t, (size_t)c * sizeof(REAL));
                 for (int64_t s = 1; s < p->order; s++)
                     for (int64_t j = 0; j < c; j++) one[j] += t[s * CHUNK + j];
             }
+#undef COLLECT
             REAL *restrict columns = by_b + start;
             for (int64_t j = 0; j < c; j++) {
                 one[j] *= scale;

@@ -20,6 +20,7 @@ from tqdm import tqdm
 from harmonicgp.features.base import Features
 from harmonicgp.inference.closed_form import closed_form, gather_statistics
 from harmonicgp.likelihoods.observation import GaussianObservation
+from harmonicgp.training.finish import Validation
 from harmonicgp.training.fit import Callback, Fit, stop_wanted
 from harmonicgp.training.problem import Problem
 from harmonicgp.training.schedule import Schedule
@@ -120,8 +121,30 @@ def _finish(problem: Problem, history: list[dict[str, Any]], trained: float, sta
     )
     form = closed_form(statistics, s2, "block", "elbo" if problem.bound == "elbo" else "tight")
     result = Fit(features, observation, form.posterior, problem.mean, form.bound / problem.size, history)
+    result.validation = leave_one_out(problem)
     result.seconds = {"train": trained, "finish": time.perf_counter() - start - trained}
     return result
+
+
+@torch.no_grad()
+def leave_one_out(problem: Problem) -> Validation | None:
+    """What the model says of each row from all the others, at its present hyper-parameters; None if K + D has no factor.
+
+    With H = K + D:  y_i - mean_i = [H^{-1} y]_i / [H^{-1}]_ii  and  variance_i + D_ii = 1 / [H^{-1}]_ii. Equal rows go together.
+    """
+    observation = problem.observation
+    assert isinstance(observation, GaussianObservation)
+    D = observation.noise(problem.noise).double().expand(problem.N)
+    if problem.counts is not None:
+        D = D / problem.counts.double()
+    L, info = torch.linalg.cholesky_ex(problem.features.view.zx(problem.X, problem.X).double() + torch.diag(D))
+    if int(info) != 0 or not torch.isfinite(L).all():
+        return None
+    inverse = torch.cholesky_inverse(L)
+    y, total = problem.centred().double(), 1 / inverse.diagonal()
+    mean = y - (y @ inverse) * total
+    variance = (total - D).clamp_min(0.0).expand(len(y), -1)
+    return Validation(torch.arange(problem.N), problem.latent(mean), variance, problem.counts, in_turn=True)
 
 
 def _pack(parameters: Sequence[Tensor]) -> np.ndarray[Any, Any]:

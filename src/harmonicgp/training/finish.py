@@ -39,6 +39,7 @@ class Validation:
     mean: Tensor
     variance: Tensor
     counts: Tensor | None = None  #: how many equal rows each stands for
+    in_turn: bool = False  #: each left out by itself, and said from all the others
 
 
 @dataclass(frozen=True)

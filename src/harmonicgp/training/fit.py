@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -14,6 +15,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from harmonicgp._memory import memory_kept
+from harmonicgp._threads import no_threads_inside
 from harmonicgp.features.base import Features
 from harmonicgp.inference.closed_form import MAX_DENSE, closed_form, gather_statistics
 from harmonicgp.inference.posterior import Family, Posterior
@@ -205,6 +208,7 @@ class _Loop:
         self.history: list[dict[str, Any]] = []
         self.checkpoint = checkpoint
 
+    @memory_kept()
     def run(self, callbacks: Sequence[Callback]) -> tuple[Posterior, list[dict[str, Any]]]:
         """Step by step to the end of the course."""
         plan, course = self.plan, self.course
@@ -241,6 +245,11 @@ class _Loop:
         return (self.q.posterior() if isinstance(self.q, AdamPosterior) else self.q), self.history
 
     def _step(self) -> float:
+        family = None if isinstance(self.q, AdamPosterior) else self.q.family
+        with no_threads_inside(self.problem.features.shapes) if family == "block" else nullcontext():
+            return self._do_step()
+
+    def _do_step(self) -> float:
         problem, plan, q = self.problem, self.plan, self.q
         batch = problem.part(self.draws.draw())
         evaluation = problem.features(batch.X)
