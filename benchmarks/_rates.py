@@ -28,13 +28,21 @@ class Timing(NamedTuple):
         return f"{factor * self.median:.3g} {unit} ({factor * self.low:.3g} to {factor * self.high:.3g})"
 
 
+#: Seconds after which threads that wait are at rest.
+PAUSE = 0.03
+
+
 def interleaved(functions: Mapping[str, Callable[[], object]], repeats: int = 7) -> dict[str, Timing]:
-    """Every function once to warm up, then all in turn, `repeats` times: what slows the machine slows them all."""
+    """Every function once to warm up, then all in turn, `repeats` times: what slows the machine slows them all.
+
+    Each starts after a pause, since threads of the one before spin for a while and would take part of the processor from it.
+    """
     times: dict[str, list[float]] = {name: [] for name in functions}
     for function in functions.values():
         function()
     for _ in range(repeats):
         for name, function in functions.items():
+            time.sleep(PAUSE)
             start = time.perf_counter()
             function()
             times[name].append(time.perf_counter() - start)

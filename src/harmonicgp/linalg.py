@@ -80,9 +80,7 @@ class _Carry(torch.autograd.Function):
     @staticmethod
     @first_order
     def backward(ctx: Any, P: Tensor) -> tuple[Tensor, None]:
-        gK = P.new_empty(
-            P.shape
-        ).mT  # Hermitian, so that either layout is right: K is most often a transposed one itself
+        gK = P.new_empty(P.shape).mT  # laid out as K most often is
         L, given, into = (_blocks(t) for t in (ctx.narrow(P.dtype), P, gK))
 
         def work(b: slice) -> None:
