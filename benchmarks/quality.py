@@ -34,7 +34,7 @@ from harmonicgp.data import DataNotFoundError
 from harmonicgp.data.files import Fold, standardised_fold
 from harmonicgp.inducing import median_distance, place
 
-BUDGETS = {"kin40k": (10.0, 20.0, 30.0, 60.0, 300.0), "houseelectric": (30.0, 60.0, 120.0)}
+BUDGETS = {"kin40k": (10.0, 20.0, 30.0, 60.0, 300.0), "houseelectric": (20.0, 40.0, 120.0)}
 MODELS = ("ours", "adam", "natural", "gpboost")
 Point = dict[str, Any]
 

@@ -277,3 +277,32 @@ def test_gradients_of_a_factor_are_those_of_autograd(m, dtype):
     theirs = torch.autograd.grad(loss(lambda b: torch.linalg.solve_triangular(L, b, upper=False)), [root, *B])
     for a, b in zip(ours, theirs, strict=True):
         assert_close(a, b, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("m", [6, 140])
+def test_whitening_of_odd_batches(m):
+    K = spd(6, m)
+    B = torch.randn(3, 2, m, 5, dtype=torch.float64).transpose(0, 1).requires_grad_()
+    A, squares = Factor.of(K.view(2, 3, m, m), 1.0).whiten(B)
+    L = torch.linalg.cholesky(K).view(2, 3, m, m)
+    expected = torch.linalg.solve_triangular(L, B, upper=False)
+    assert_close(A, expected, rtol=1e-6, atol=1e-7)
+    assert_close(squares, expected.square().sum((0, 1, 2)), rtol=1e-6, atol=1e-7)
+    one, b = K[0].clone().requires_grad_(), B.detach()[0].clone().requires_grad_()
+    found = torch.autograd.grad(Factor.of(one, 1.0).solve(b).sin().sum(), (one, b))
+    plain = torch.linalg.solve_triangular(torch.linalg.cholesky(one), b, upper=False)
+    for mine, theirs in zip(found, torch.autograd.grad(plain.sin().sum(), (one, b)), strict=True):
+        assert_close((mine + mine.mT) / 2 if mine.shape[-1] == m else mine,
+                     (theirs + theirs.mT) / 2 if theirs.shape[-1] == m else theirs, rtol=1e-5, atol=1e-6)  # fmt: skip
+
+
+def test_real_and_complex_together():
+    C = torch.complex(torch.eye(4), 0.1 * torch.ones(4, 4).triu(1)).to(torch.complex128)
+    K = C @ C.mH
+    B = torch.randn(4, 3, dtype=torch.float64)
+    L = torch.linalg.cholesky(K)
+    assert_close(
+        Factor.of(K, 1.0).solve(B), torch.linalg.solve_triangular(L, B.to(K.dtype), upper=False), rtol=1e-6, atol=1e-7
+    )
+    with pytest.raises(TypeError, match="real factor"):
+        Factor.of(spd(1, 4)[0], 1.0).solve(B.to(torch.complex128))

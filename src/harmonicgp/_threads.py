@@ -77,10 +77,10 @@ def side_by_side(pieces: Sequence[Callable[[], Result]]) -> list[Result]:
     threads = _ours()
     if len(pieces) < 2 or threads < 2:
         return [piece() for piece in pieces]
-    pool, graph = _pool(threads), torch.is_grad_enabled()
+    pool, graph, inference = _pool(threads), torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
     def run(piece: Callable[[], Result]) -> Result:
-        with torch.set_grad_enabled(graph):  # each thread has its own say in this
+        with torch.inference_mode(inference), torch.set_grad_enabled(graph):  # each thread has its own say in this
             return piece()
 
     futures: list[Future[Result]] = []

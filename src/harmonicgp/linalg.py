@@ -65,6 +65,12 @@ class Factor:
 
     def whiten(self, B: Tensor, alive: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """A = L^{-1} B, zero where a block is not `alive` [blocks], and |A|^2 of each column over rows and blocks, [n]."""
+        if self.L.is_complex() and not B.is_complex():
+            B = B.to(B.dtype.to_complex())
+        elif B.is_complex() and not self.L.is_complex():
+            raise TypeError(
+                "a real factor solves for real matrices: give it the real and the imaginary part one by one."
+            )
         found: tuple[Tensor, Tensor] = _Solve.apply(self._carrier, B, self._narrow(B.dtype), alive)
         return found
 
@@ -99,6 +105,7 @@ class _Solve(torch.autograd.Function):
     def forward(ctx: Any, carrier: Tensor, B: Tensor, L: Tensor, alive: Tensor | None) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         B = B.detach()
+        B = B.contiguous() if B.dim() > 3 else B  # whose blocks then are a view of it
         A = torch.empty_like(B)  # laid out as B is
         factors, right, into = (_blocks(t) for t in (L.expand(*B.shape[:-2], *L.shape[-2:]), B, A))
         norms = A.real.new_empty(len(into), A.shape[-1])
@@ -111,7 +118,7 @@ class _Solve(torch.autograd.Function):
 
         in_blocks(work, len(into), A.shape[-2])
         ctx.save_for_backward(L, A)
-        ctx.alive = alive
+        ctx.alive, ctx.shape = alive, carrier.shape
         return A, norms.square_().sum(0)
 
     @staticmethod
@@ -124,7 +131,7 @@ class _Solve(torch.autograd.Function):
             return None, None, None, None
         P = _unfilled(A, A.shape[-2]) if ctx.needs_input_grad[0] else None
         gB = torch.empty_like(A) if ctx.needs_input_grad[1] else None
-        factors, features = _blocks(L), _blocks(A)
+        factors, features = _blocks(L.expand(*A.shape[:-2], *L.shape[-2:])), _blocks(A)
         given = None if gA is None else _blocks(gA)
         double = None if by_squares is None else 2 * by_squares
 
@@ -142,7 +149,7 @@ class _Solve(torch.autograd.Function):
                 torch.linalg.solve_triangular(factors[b].mH, g, upper=True, out=_blocks(gB)[b])
 
         in_blocks(work, len(features), A.shape[-2])
-        return P, gB, None, None
+        return None if P is None else P.sum_to_size(ctx.shape), gB, None, None
 
 
 def _blocks(t: Tensor) -> Tensor:

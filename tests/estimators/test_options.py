@@ -6,6 +6,7 @@ import datetime as dt
 
 import numpy as np
 import pytest
+import torch
 from scipy import special, stats
 
 from harmonicgp.actions import Negation, Rotation
@@ -709,3 +710,34 @@ def test_targets_that_differ_in_noise_are_told():
     (warning,) = (w for w in regressor().fit(X, apart).warnings_ if "share one level" in w)
     names = regressor().fit(X, apart).target_names_
     assert f"error bars of {names[0]!r} are too wide, those of {names[1]!r} too narrow" in warning
+
+
+def test_a_fit_learns_whatever_is_turned_off_around_it():
+    X, y = table(120)
+    plain = regressor(max_steps=10).fit(X, y)
+    for off in (torch.no_grad, torch.inference_mode):
+        with off():
+            gp = regressor(max_steps=10).fit(X, y)
+        assert gp.elbo_ == plain.elbo_
+        assert gp.n_steps_ == plain.n_steps_ > 1
+
+
+def test_predictions_in_inference_mode_with_two_threads():
+    X, y = table(400)
+    torch.set_num_threads(2)
+    try:
+        gp = regressor(max_steps=3, n_inducing=130, symmetry=Negation([0]), posterior="block").fit(X, y)
+        expected = gp.predict(X)
+        with torch.inference_mode():
+            np.testing.assert_allclose(gp.predict(X), expected, rtol=1e-6)
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_copies_that_deny_all_noise_are_told_of():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 2))
+    y = np.sin(X[:, 0]) + 0.2 * rng.normal(size=100)
+    assert regressor(max_steps=60).fit(X, y).warnings_ == []
+    twice = regressor(max_steps=60).fit(np.repeat(X, 2, 0), np.repeat(y, 2))
+    assert any("say that there is no noise" in told for told in twice.warnings_)

@@ -393,3 +393,21 @@ def test_a_time_budget_is_kept_on_twenty_thousand_rows(model, budget):
     # others may use the machine too: what counts is the work done, which on one thread is at most the time passed
     assert min(seconds, worked) < 1.1 * budget
     assert gp.score(X, y) > 0.5
+
+
+def test_a_round_of_which_nothing_comes_leaves_the_one_before(brief_search, monkeypatch):
+    trial, rounds = search._trial, []
+
+    def failing(data, candidate, trials, stage, either):
+        row = trial(data, candidate, trials, stage, either)
+        rounds.append(stage)
+        return row if stage is search.ROUNDS[0] else row | {"bound": None}
+
+    monkeypatch.setattr(search, "_trial", failing)
+    X, y = table()
+    gp = HarmonicGPRegressor(max_steps=3, batch_size=256, n_inducing=20).fit(X, y)
+    assert search.ROUNDS[1] in rounds
+    assert "no short fit" not in gp.symmetry_.reason
+    (chosen,) = (row for row in gp.symmetry_.table if row["chosen"])
+    assert chosen["round"] == 1
+    assert chosen["bound"] is not None

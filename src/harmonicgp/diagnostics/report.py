@@ -346,4 +346,5 @@ def _loading(case: Case) -> str:
     lines += (
         "model.predict_proba(X)" if hasattr(model, "predict_proba") else "mean, std = model.predict(X, return_std=True)"
     )
-    return paragraph("X has the columns of the table above; the file is what model.save wrote.") + code(lines)
+    told = "X has the columns of the table above, without the target; the file is what model.save wrote."
+    return paragraph(told) + code(lines)

@@ -6,6 +6,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -56,6 +57,13 @@ NEAR = 0.01
 MakeLikelihood: TypeAlias = Callable[[torch.dtype], gpytorch.likelihoods.Likelihood]
 
 
+@contextmanager
+def _learning() -> Iterator[None]:
+    """Gradients can be taken, whatever the caller has turned off around a fit."""
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
 @dataclass(frozen=True)
 class Components:
     """The parts of f, one for each harmonic, in the units of y."""
@@ -71,6 +79,7 @@ class HarmonicGPBase(Reading):
 
     # --- fitting ------------------------------------------------------------------------------------------------------
 
+    @_learning()
     def _settle(
         self, rows: Rows, target: Array, noise: Array | None, likelihood: MakeLikelihood, search_small: bool = False
     ) -> Data:
@@ -100,6 +109,7 @@ class HarmonicGPBase(Reading):
         self.timings_["search"] = time.perf_counter() - self._start - self.timings_["prepare"]
         return data
 
+    @_learning()
     def _fit_rows(
         self, rows: Rows, target: Array, noise: Array | None, likelihood: MakeLikelihood, keep_out: bool = False
     ) -> Fit:

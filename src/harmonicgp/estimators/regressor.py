@@ -33,6 +33,9 @@ from harmonicgp.groups import Resolution
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.training import Callback, Fit
 
+#: A variance of noise, in units of that of y, that is as good as none.
+NO_NOISE = 1e-5
+
 
 class HarmonicGPRegressor(SavedModel, RegressorMixin, PredictsNumbers):
     """Gaussian process regression: `fit`, then `predict` y with error bars, in its own units.
@@ -293,6 +296,13 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, PredictsNumbers):
             "nll": -average(predictive.log_density(observed)),
             "coverage": average((np.abs(pit - 0.5) < 0.475).astype(float)),
         }
+        if held.in_turn and weights is not None and self._noise().s2 < NO_NOISE:
+            missed = np.average(((mean - self._target.forward(observed)) ** 2).mean(0), weights=weights)
+            if missed > 100 * self._noise().s2:
+                self.warnings_.append(
+                    "rows that repeat, y and all, say that there is no noise, and each row is predicted badly from the others. "
+                    "If they are copies, drop them; if their weights are no counts of measurements, leave the weights out."
+                )
         if conformal or (self.calibration == "auto" and any(uneven(column, weights) for column in pit.T)):
             self._calibration = tuple(Conformal.of(column, weights) for column in pit.T)
 

@@ -227,7 +227,10 @@ def read_choice(path: Path, fingerprint: str) -> tuple[SymmetryChoice, int] | No
     """The choice of an earlier run of the same fit, or None."""
     if not path.exists():
         return None
-    header = read_container(path, "choice", FORMAT).header
+    try:
+        header = read_container(path, "choice", FORMAT).header
+    except ModelFileError as error:
+        raise ModelFileError(f"{error} Delete the file to start the fit anew.") from None
     if header["fingerprint"] != fingerprint:
         return None
     choice = _symmetry(header["symmetry"], {"class": "sparse"})

@@ -112,9 +112,10 @@ class SymmetryChoice:
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.reason}" if self.reason else self.name]
+        width = max((len(row["name"]) for row in self.table), default=0)
         if self.table:
             lines.append(
-                f"{'':2}{'candidate':36} {'warp':4} {'posterior':9} {'round':>5} {'points':>10} {'bound/row':>10}"
+                f"{'':2}{'candidate':{width}} {'warp':4} {'posterior':9} {'round':>5} {'points':>10} {'bound/row':>10}"
             )
         for row in self.table:
             mark = "*" if row["chosen"] else ""
@@ -122,11 +123,13 @@ class SymmetryChoice:
             bound = f"{row['bound']:10.4f}" if row["bound"] is not None else f"{'failed':>10}"
             posterior = row["posterior"] if row["posterior"] == row["finish"] else f"{row['posterior']}*"
             lines.append(
-                f"{mark:2}{row['name']:36} {'yes' if row['warp'] else 'no':4} {posterior:9} "
+                f"{mark:2}{row['name']:{width}} {'yes' if row['warp'] else 'no':4} {posterior:9} "
                 f"{row['round']:5d} {points:>10} {bound}"
             )
         if any(row["posterior"] != row["finish"] for row in self.table):
             lines.append("  (block*: trained with independent blocks, finished jointly)")
+        if len({row["round"] for row in self.table}) > 1:
+            lines.append("  (a few of each round go on to the next, larger one; the last decides)")
         return "\n".join(lines)
 
 
@@ -158,8 +161,8 @@ def search(
             table.append(row)
             if row["bound"] is not None:
                 found[candidate] = row["bound"]
-        if cut:
-            best = best or found  # a round cut short decides only if it is the first
+        if cut or not found:
+            best = best or found  # a round cut short, or of which nothing came, decides only if it is the first
             break
         best, decided = found, number
         standing = _next(best, family, options[0]) if number == 1 else _finalists(best)
