@@ -292,7 +292,7 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, PredictsNumbers):
         self.validation_ = {
             "method": "leave-one-out" if held.in_turn else "held-out",
             "rows": float(len(rows) if weights is None else weights.sum()),
-            "rmse": math.sqrt(average((predictive.mean() - observed) ** 2)),
+            "rmse": _root_mean_square(predictive.mean() - observed, weights),
             "nll": -average(predictive.log_density(observed)),
             "coverage": average((np.abs(pit - 0.5) < 0.475).astype(float)),
         }
@@ -305,6 +305,14 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, PredictsNumbers):
                 )
         if conformal or (self.calibration == "auto" and any(uneven(column, weights) for column in pit.T)):
             self._calibration = tuple(Conformal.of(column, weights) for column in pit.T)
+
+
+def _root_mean_square(errors: Array, weights: Array | None) -> float:
+    """Of errors [n, P], whatever their size: squares of large and of small numbers leave the range of floating-point ones."""
+    largest = float(np.abs(errors).max())
+    if not 0 < largest < math.inf:
+        return largest
+    return largest * math.sqrt(np.average(((errors / largest) ** 2).mean(-1), weights=weights))
 
 
 def suggest_symmetry(X: Any, y: Any, **arguments: Any) -> SymmetryChoice:
