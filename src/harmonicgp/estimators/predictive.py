@@ -19,6 +19,7 @@ MIN_CALIBRATION = 200
 _TAIL, _FAR = 25.0, 100.0
 _STEPS = 100  # of Newton's method for a quantile, at most: ten or so are taken
 _SMALLEST = 1e-16  # a calibrated level stays this far from zero and one, where quantiles are infinite
+_LARGEST = 1e300  # of a mean or a standard deviation, where a logarithm spreads over hundreds
 _ROWS = 4096  # at a time, where every row meets every knot
 
 
@@ -191,8 +192,8 @@ class Predictive:
         scale = self.target.scale[:, None]
         v = self._variance() * scale**2
         with np.errstate(over="ignore"):
-            mean = np.exp(self.mean_f * scale + self.target.centre[:, None] + 0.5 * v)
-            return mean, mean * np.sqrt(np.expm1(v))
+            mean = np.exp(self.mean_f * scale + self.target.centre[:, None] + 0.5 * v).clip(max=_LARGEST)
+            return mean, (mean * np.sqrt(np.expm1(v))).clip(max=_LARGEST)
 
     def _warped(self) -> tuple[Array, Array]:
         """Mean and standard deviation where y is a piecewise linear function of z."""
