@@ -158,7 +158,9 @@ def machine(size: int = 2048, repeats: int = 5) -> str:
 
 
 def page(results: Results, suite: Suite, facts: str) -> str:
-    """The whole page, in Markdown."""
+    """The whole page, in Markdown; with what remarks.md beside the results says of how they came about."""
+    remarks = results.path.with_name("remarks.md")
+    told = f"\n{remarks.read_text('utf-8').strip()}\n" if remarks.exists() else ""
     caps = QUICK if suite.quick else Caps()
     used = {name: number for model in suite.models for name, number in versions(model).items()}
     libraries = ", ".join(f"{name} {number}" for name, number in used.items())
@@ -174,7 +176,7 @@ that after imports and data. Each cell ran by itself in a fresh process.
 {tables(results, suite)}
 
 {notes(suite, caps)}
-"""
+{told}"""
 
 
 def notes(suite: Suite, caps: Caps) -> str:
