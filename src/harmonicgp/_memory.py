@@ -1,7 +1,7 @@
 """Memory that a loop will want again, kept from going back to the system.
 
 A training step takes and gives back some hundred megabytes. glibc returns what is free at the top of its heap to the system, so
-that the next step has every page of it made anew: some hundredths of a step's time. In here it does not; elsewhere (other
+that the next step has every page of it made anew, which takes time. In here it does not; elsewhere (other
 systems, other allocators, or where the environment sets glibc's own switches) nothing is changed.
 """
 

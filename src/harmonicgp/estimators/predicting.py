@@ -30,9 +30,6 @@ class PredictsNumbers(HarmonicGPBase):
     _one: bool  #: y was given as one target, not as a column
     _calibration: tuple[Conformal, ...]  #: one a target, or none
 
-    def _check_options(self, noise_std: Any) -> None:
-        raise NotImplementedError
-
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, noise_std: Any = None) -> Any:
         """The mean of y at X: [n], or [n, P]; with its standard deviation, or its covariance [n, n] ([P, n, n]), noise included.
 
@@ -119,6 +116,25 @@ class PredictsNumbers(HarmonicGPBase):
         return draws
 
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _check_options(self, noise_std: Any) -> None:
+        for name, allowed in (
+            ("likelihood", ("gaussian", "student_t")),
+            ("target_transform", (None, "log", "quantile")),
+            ("calibration", ("auto", None, "conformal")),
+            ("bound", ("tight", "elbo")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {getattr(self, name)!r}.")
+        if self.likelihood == "student_t" and self.target_transform == "log":
+            raise ValueError(
+                'under target_transform="log" with Student-t noise y has no mean: use likelihood="gaussian", or '
+                'target_transform="quantile".'
+            )
+        if self.calibration == "conformal" and self.validation_fraction == 0:
+            raise ValueError('calibration="conformal" needs rows held out: give validation_fraction above zero.')
+        if noise_std is not None and (self.likelihood != "gaussian" or self.target_transform is not None):
+            raise ValueError('noise_std needs likelihood="gaussian" and no target_transform: errors are in units of y.')
 
     def _targets(self, y: Any) -> Array:
         check_is_fitted(self, "_predictor")

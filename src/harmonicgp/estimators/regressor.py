@@ -202,25 +202,6 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, PredictsNumbers):
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _check_options(self, noise_std: Any) -> None:
-        for name, allowed in (
-            ("likelihood", ("gaussian", "student_t")),
-            ("target_transform", (None, "log", "quantile")),
-            ("calibration", ("auto", None, "conformal")),
-            ("bound", ("tight", "elbo")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {getattr(self, name)!r}.")
-        if self.likelihood == "student_t" and self.target_transform == "log":
-            raise ValueError(
-                'under target_transform="log" with Student-t noise y has no mean: use likelihood="gaussian", or '
-                'target_transform="quantile".'
-            )
-        if self.calibration == "conformal" and self.validation_fraction == 0:
-            raise ValueError('calibration="conformal" needs rows held out: give validation_fraction above zero.')
-        if noise_std is not None and (self.likelihood != "gaussian" or self.target_transform is not None):
-            raise ValueError('noise_std needs likelihood="gaussian" and no target_transform: errors are in units of y.')
-
     def _bound_name(self) -> Bound | None:
         return self.bound if self.likelihood == "gaussian" else None
 

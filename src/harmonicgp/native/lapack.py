@@ -1,6 +1,6 @@
 """LAPACK's Cholesky factorisation as PyTorch carries it, called without PyTorch's copies, and without Python's lock.
 
-`torch.linalg.cholesky_ex` of a matrix of 512 takes three times as long as the factorisation inside it. Where PyTorch's library
+`torch.linalg.cholesky_ex` spends more on what is around the factorisation than on the factorisation. Where PyTorch's library
 does not give the routine away, or gives a wrong answer to a question of three rows, there is none and PyTorch's own serves.
 """
 

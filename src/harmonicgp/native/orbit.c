@@ -318,6 +318,15 @@ static inline __attribute__((always_inline)) void NAME(negated)(const int ways, 
         }
 }
 
+/* The same for the profile of the problem. */
+static inline __attribute__((always_inline)) void NAME(any_negated)(const int ways, const Problem *p, REAL alpha, REAL scale,
+                                                                    const REAL *restrict base, const REAL *restrict inner,
+                                                                    int64_t c, REAL *restrict out, int64_t apart) {
+#define CALL(profile) NAME(negated)(ways, profile, alpha, scale, base, inner, c, out, apart)
+    EVERY_PROFILE(CALL)
+#undef CALL
+}
+
 #define GRADIENT(s) REAL g##s = shrink * from[j + s * apart];
 #define KEEP(s)                  \
     t[s * CHUNK + j] = t##s;     \
@@ -491,19 +500,8 @@ int NAME(harmonicgp_forward)(const Problem *p, int64_t first, int64_t last, cons
                 const REAL *moving = inner + p->rest * CHUNK;
                 REAL *into = real + i * p->n + start;
                 const int64_t apart = p->m * p->n;
-#define NEGATED(profile) NAME(negated)(WAYS, profile, alpha, scale, base, moving, c, into, apart)
-#define WAYS 0
-                if (p->ways == 0) EVERY_PROFILE(NEGATED)
-#undef WAYS
-#define WAYS 1
-                if (p->ways == 1) EVERY_PROFILE(NEGATED)
-#undef WAYS
-#define WAYS 2
-                if (p->ways == 2) EVERY_PROFILE(NEGATED)
-#undef WAYS
-#define WAYS 3
-                if (p->ways == 3) EVERY_PROFILE(NEGATED)
-#undef WAYS
+#define NEGATED(ways) NAME(any_negated)(ways, p, alpha, scale, base, moving, c, into, apart)
+                EVERY_WAY(NEGATED)
 #undef NEGATED
                 continue;
             }
