@@ -6,6 +6,7 @@ Many small factorisations gain nothing from the threads inside one of them, and 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -20,6 +21,8 @@ Result = TypeVar("Result")
 
 _local = local()  # .threads: of this thread, how many work side by side where that differs from PyTorch's number
 
+#: Stretches into which work is cut for each thread.
+_SHARES = 4
 #: Rows of a block from which on it is worth being taken by itself.
 LARGE = 128
 
@@ -29,12 +32,12 @@ def _pool(size: int) -> ThreadPoolExecutor:
     pool = ThreadPoolExecutor(max_workers=size, thread_name_prefix="harmonicgp")
     together = Barrier(size)
 
-    def alone() -> None:
+    def settled() -> None:
         together.wait()  # so that every thread of the pool gets one of these
         torch.get_num_threads()  # without which PyTorch would set it to the number of the others later on
         torch.set_num_threads(1)
 
-    for done in [pool.submit(alone) for _ in range(size)]:
+    for done in [pool.submit(settled) for _ in range(size)]:
         done.result()
     torch.set_num_threads(size)  # what the threads said of themselves is also what later ones would start with
     return pool
@@ -50,18 +53,28 @@ def no_threads_inside(shapes: Sequence[tuple[int, int]]) -> Iterator[None]:
 
     PyTorch's threads wait for more to do at full speed for milliseconds, on the processors that ours need.
     """
-    before = torch.get_num_threads()
-    if before < 2 or _ours() != before or not all(count % before == 0 and size >= LARGE for count, size in shapes):
+    threads = _ours()
+    if torch.get_num_threads() == threads and all(count % threads == 0 and size >= LARGE for count, size in shapes):
+        with alone(threads):
+            yield
+    else:
         yield
-        return
-    _pool(before)  # which sets the number of threads
-    _local.threads = before
-    torch.set_num_threads(1)
+
+
+@contextmanager
+def alone(beside: int | None = None) -> Iterator[None]:
+    """PyTorch's own threads at rest; in this thread's work, `beside` of ours (as many as before) work side by side."""
+    inside, ours = torch.get_num_threads(), getattr(_local, "threads", None)
+    if inside > 1:
+        _pool(inside)  # which sets the number of threads
+        torch.set_num_threads(1)
+    _local.threads = beside or ours or inside
     try:
         yield
     finally:
-        torch.set_num_threads(before)
-        del _local.threads
+        _local.threads = ours
+        if inside > 1:
+            torch.set_num_threads(inside)
 
 
 def _ours() -> int:
@@ -74,21 +87,33 @@ def side_by_side(pieces: Sequence[Callable[[], Result]]) -> list[Result]:
 
     Returns, or raises, when all of them have ended: what they write to is not let go of before. An interrupt waits for that.
     """
-    threads = _ours()
-    if len(pieces) < 2 or threads < 2:
+    threads = min(_ours(), len(pieces))
+    if threads < 2:
         return [piece() for piece in pieces]
-    pool, graph, inference = _pool(threads), torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    pool, graph, inference = _pool(_ours()), torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    todo: deque[tuple[int, Callable[[], Result]]] = deque(enumerate(pieces))
+    results: dict[int, Result] = {}
 
-    def run(piece: Callable[[], Result]) -> Result:
+    def work() -> None:  # piece after piece, whoever is free
         with torch.inference_mode(inference), torch.set_grad_enabled(graph):  # each thread has its own say in this
-            return piece()
+            while todo:
+                try:
+                    i, piece = todo.popleft()
+                except IndexError:  # another thread was faster
+                    return
+                results[i] = piece()
 
-    futures: list[Future[Result]] = []
+    futures: list[Future[None]] = []
     try:
-        for piece in pieces:
-            futures.append(pool.submit(run, piece))
-        return [future.result() for future in futures]
+        for _ in range(1, threads):
+            futures.append(pool.submit(work))
+        with alone(1):  # this thread takes part: to wait and be woken takes time
+            work()
+        for future in futures:
+            future.result()
+        return [results[i] for i in range(len(pieces))]
     except BaseException:
+        todo.clear()
         while not all(future.cancel() or future.done() for future in futures):
             with suppress(KeyboardInterrupt):
                 wait(futures)
@@ -96,8 +121,9 @@ def side_by_side(pieces: Sequence[Callable[[], Result]]) -> list[Result]:
 
 
 def cuts(n: int, most: int | None = None) -> list[tuple[int, int]]:
-    """0 .. n cut into as many stretches as there are threads, at most `most`."""
-    count = max(min(_ours(), n, n if most is None else most), 1)
+    """0 .. n cut into a few stretches for each thread, so that one that is slower does fewer; at most `most`."""
+    threads = _ours()
+    count = max(min(threads if threads == 1 else _SHARES * threads, n, n if most is None else most), 1)
     ends = [n * k // count for k in range(count + 1)]
     return list(pairwise(ends))
 
@@ -111,13 +137,9 @@ def in_blocks(work: Callable[[slice], None], count: int, size: int) -> None:
     threads = _ours()
     even = 0 if size < LARGE or threads < 2 else count - count % threads
     if even:
-        side_by_side([partial(_one_by_one, work, i, j) for i, j in cuts(even)])
+        side_by_side([partial(work, slice(b, b + 1)) for b in range(even)])
     if size >= LARGE:
-        _one_by_one(work, even, count)
+        for b in range(even, count):
+            work(slice(b, b + 1))
     elif count:
         work(slice(0, count))
-
-
-def _one_by_one(work: Callable[[slice], None], first: int, last: int) -> None:
-    for b in range(first, last):
-        work(slice(b, b + 1))

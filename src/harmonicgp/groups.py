@@ -90,7 +90,12 @@ class Group:
 
     def elements(self) -> Tensor:
         """All elements, which are also all frequencies, as integers [|G|, J]."""
-        return torch.cartesian_prod(*(torch.arange(T) for T in self.orders)).reshape(self.order, self.ways)
+        return self._elements.clone()
+
+    @cached_property
+    def _elements(self) -> Tensor:
+        with torch.inference_mode(False):
+            return torch.cartesian_prod(*(torch.arange(T) for T in self.orders)).reshape(self.order, self.ways)
 
     def reduce(self, element: Element) -> tuple[int, ...]:
         """An element (an int for one way, J ints for J) as J whole numbers within the orders.

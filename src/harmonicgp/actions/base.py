@@ -72,7 +72,7 @@ class Action(ABC):
         return self.group.reduce([-s for s in self.group.reduce(element)])
 
     def _orbit(self, x: Tensor) -> Tensor:
-        s = self.group.elements().to(x.device)
+        s = self.group._elements.to(x.device)
         return self._move(x, s.reshape(-1, *[1] * (x.dim() - 1), self.group.ways))
 
     # The fundamental domain -----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -129,7 +130,14 @@ class PrincipalNegation(Action):
 
 def _signs(subsets: tuple[tuple[int, ...], ...], x: Tensor, s: Tensor) -> Tensor:
     """+1 or -1 for each coordinate, [..., d]."""
-    member = torch.zeros(len(subsets), x.shape[-1], dtype=x.dtype, device=x.device)
-    for j, subset in enumerate(subsets):
-        member[j, list(subset)] = 1.0
-    return 1.0 - 2.0 * (s.to(x.dtype) @ member)
+    return 1.0 - 2.0 * (s.to(x.dtype) @ _members(subsets, x.shape[-1]).to(x))
+
+
+@lru_cache(maxsize=64)
+def _members(subsets: tuple[tuple[int, ...], ...], d: int) -> Tensor:
+    """One where a coordinate belongs to a subset, else zero, [subsets, d]."""
+    with torch.inference_mode(False):
+        member = torch.zeros(len(subsets), d)
+        for j, subset in enumerate(subsets):
+            member[j, list(subset)] = 1.0
+    return member

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
+from types import NoneType
 
 import gpytorch
 import torch
 from torch import Tensor
 
+from harmonicgp._threads import alone
 from harmonicgp.actions import Action, Longitude, Rotation
 from harmonicgp.actions.translation import check_latitude
 from harmonicgp.groups import Cyclic, Group, Resolution
 from harmonicgp.kernels.arccosine import ArcCosineKernel
 from harmonicgp.kernels.globe import GlobeKernel, unit_vectors
 from harmonicgp.kernels.linear import LinearParts, linear_parts, nothing_moves
-from harmonicgp.kernels.orbit import PROFILES, Plan, Profile, orbit_sum
+from harmonicgp.kernels.orbit import MAX_OWN_WIDTH, PROFILES, Plan, Profile, orbit_sum
 
 _MATERN = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
 _MAX_POWER = 15
@@ -110,7 +113,7 @@ class FusedGram:
                 return None
             d, action = 3, None if action is None else _turned(action.group.order)
         parts = _parts(action, d)
-        if parts is None or (bool(parts.center.any()) and not shape.profile.stationary):
+        if parts is None or (not shape.profile.stationary and bool(parts.center.any())):
             return None
         group: Group = Cyclic(1) if action is None else action.group
         extra = 0 if shape.profile.stationary else 1
@@ -122,7 +125,9 @@ class FusedGram:
 
     def __call__(self, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """K_t(z, x) for the real blocks, [reals, m, n], and for the complex ones, [pairs, m, n]."""
-        with torch.autocast(x.device.type, enabled=False):
+        # Threads that PyTorch wakes for a product of a few numbers would take processors from compiled code.
+        own = self.plan.ends[-1] <= MAX_OWN_WIDTH and self.plan.is_native(x)
+        with torch.autocast(x.device.type, enabled=False), alone() if own else nullcontext():
             return self._matrices(z, x)
 
     def _matrices(self, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -168,9 +173,10 @@ def _turned(order: int) -> Rotation:
 
 @dataclass(frozen=True)
 class _Seen:
-    """The parts of an action, and what it did to a point when they were found."""
+    """The parts of an action, what it was made of when they were found, and what it did to a point."""
 
     action: weakref.ref[Action]
+    made_of: list[tuple[object, int]] | None
     images: Tensor
     parts: LinearParts | None
 
@@ -183,13 +189,38 @@ def _parts(action: Action | None, d: int) -> LinearParts | None:
     if action is None:
         return _still(d)
     key = (id(action), d)
+    seen = _SEEN.get(key)
+    if seen is not None and seen.action() is not action:
+        seen = None
+    if seen is not None and _same(seen.made_of, _made_of(action)):
+        return seen.parts
     with torch.inference_mode(False), torch.no_grad():
         images = action._orbit(torch.linspace(0.37, 1.61, d, dtype=torch.float64)[None])
-        seen = _SEEN.get(key)
-        if seen is None or seen.action() is not action or not torch.equal(seen.images, images):
+        if seen is None or not torch.equal(seen.images, images):
             gone = weakref.ref(action, lambda _: _SEEN.pop(key, None))
-            _SEEN[key] = seen = _Seen(gone, images, linear_parts(action, d))
+            _SEEN[key] = seen = _Seen(gone, _made_of(action), images, linear_parts(action, d))
     return seen.parts
+
+
+def _made_of(action: Action) -> list[tuple[object, int]] | None:
+    """The attributes of one of our own actions, which decide what it does, and the versions of tensors; None for others."""
+    if not type(action).__module__.startswith("harmonicgp.actions"):
+        return None
+    found: list[tuple[object, int]] = []
+    for value in vars(action).values():
+        if isinstance(value, (bool, int, float, str, tuple, Group, NoneType)):
+            found.append((value, 0))
+        elif isinstance(value, Tensor) and not value.is_inference():
+            found.append((value, value._version))
+        else:
+            return None
+    return found
+
+
+def _same(a: list[tuple[object, int]] | None, b: list[tuple[object, int]] | None) -> bool:
+    if a is None or b is None:
+        return False
+    return len(a) == len(b) and all(x is y and v == w for (x, v), (y, w) in zip(a, b, strict=True))
 
 
 @lru_cache(maxsize=16)

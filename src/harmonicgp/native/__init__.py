@@ -28,7 +28,7 @@ _MATH = [
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fno-signed-zeros",
-    "-fassociative-math",
+    "-fopenmp-simd",
     "-ffp-contract=fast",
 ]
 FLAGS = (

@@ -33,13 +33,17 @@ typedef struct {
     double scale;
 } Problem;
 
+/* A sum whose terms may come in any order: a loop that the compiler may vectorise. */
+#define PRAGMA(text) _Pragma(#text)
+#define SUM(...) PRAGMA(omp simd reduction(+ : __VA_ARGS__))
+
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
 
 #define REAL float
 #define SUFFIX _float
 #define BITS uint32_t
-#define MAGIC 12582912.0
+#define MAGIC 12583039.0f
 #define MANTISSA 23
 #define BIAS 127
 #define LOWEST -80.0f
@@ -57,7 +61,7 @@ typedef struct {
 #define REAL double
 #define SUFFIX _double
 #define BITS uint64_t
-#define MAGIC 6755399441055744.0
+#define MAGIC 6755399441056767.0
 #define MANTISSA 52
 #define BIAS 1023
 #define LOWEST -700.0
@@ -70,10 +74,8 @@ typedef struct {
 #define NAME(x) JOIN(x, SUFFIX)
 
 #ifdef DOUBLE
-#define ROUND rint
 #define SQRT sqrt
 #else
-#define ROUND rintf
 #define SQRT sqrtf
 #endif
 
@@ -82,7 +84,8 @@ typedef struct {
 static inline REAL NAME(exp_)(REAL x) {
     const int nothing = x < (REAL)LOWEST;
     x = nothing ? (REAL)LOWEST : x;
-    REAL k = ROUND(x * (REAL)1.4426950408889634);
+    REAL power = x * (REAL)1.4426950408889634 + MAGIC; /* whose last bits are k and the bias */
+    REAL k = power - MAGIC;
 #ifdef DOUBLE
     REAL r = (x - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10;
     REAL p = 1.0 / 479001600;
@@ -108,10 +111,9 @@ static inline REAL NAME(exp_)(REAL x) {
     p = p * r + 1.0f;
     p = p * r + 1.0f;
 #endif
-    REAL power = k + (REAL)MAGIC; /* whose last bits are k */
     BITS bits;
     memcpy(&bits, &power, sizeof bits);
-    bits = (bits + BIAS) << MANTISSA;
+    bits <<= MANTISSA;
     memcpy(&power, &bits, sizeof power);
     return nothing ? 0 : p * power;
 }
@@ -237,6 +239,7 @@ static double NAME(slopes)(const Problem *p, REAL *restrict t, const REAL *restr
     const REAL alpha = (REAL)p->parameter;
     REAL total = 0, turned = 0;
 #define CALL(profile)                                                   \
+    SUM(total, turned)                                                  \
     for (int64_t j = 0; j < count; j++) {                               \
         REAL f, turn, slope = NAME(slope)(t[j], profile, alpha, &f, &turn); \
         total += g[j] * f;                                              \
@@ -617,6 +620,7 @@ int NAME(harmonicgp_backward)(const Problem *p, int64_t first, int64_t last, con
             }
 #undef COLLECT
             REAL *restrict columns = by_b + start;
+            SUM(row)
             for (int64_t j = 0; j < c; j++) {
                 one[j] *= scale;
                 columns[j] += one[j];
@@ -643,6 +647,7 @@ int NAME(harmonicgp_backward)(const Problem *p, int64_t first, int64_t last, con
                     const REAL *restrict v = V + r * p->n + start;
                     REAL *restrict into = by_V + r * p->n + start;
                     REAL u = scale * U[i * p->width + r], dot = 0;
+                    SUM(dot)
                     for (int64_t j = 0; j < c; j++) {
                         dot += e[j] * v[j];
                         into[j] += u * e[j];
@@ -658,7 +663,6 @@ int NAME(harmonicgp_backward)(const Problem *p, int64_t first, int64_t last, con
 }
 
 #undef NAME
-#undef ROUND
 #undef SQRT
 
 #endif
