@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import time
 from contextlib import suppress
+from functools import partial
 
 import pytest
 import torch
@@ -131,15 +133,41 @@ def test_threads_side_by_side_take_no_gradients_where_the_caller_takes_none(two_
 
 def test_pytorchs_threads_rest_while_ours_work(two_threads):
     def work():
-        return side_by_side([torch.get_num_threads] * 2), torch.get_num_threads(), cuts(8)
+        return side_by_side([torch.get_num_threads] * 2), torch.get_num_threads(), len(cuts(80)) > 1
 
     for shapes, inside in (([(4, 200)], 1), ([(3, 200)], 2), ([(4, 20)], 2), ([(4, 200), (1, 400)], 2)):
         with suppress(RuntimeError), no_threads_inside(shapes):
-            assert work() == ([1, 1], inside, [(0, 4), (4, 8)])
+            assert work() == ([1, 1], inside, True)
             with no_threads_inside(shapes):
-                assert work() == ([1, 1], inside, [(0, 4), (4, 8)])
+                assert work() == ([1, 1], inside, True)
             raise RuntimeError("mine")
-        assert work() == ([1, 1], 2, [(0, 4), (4, 8)])
+        assert work() == ([1, 1], 2, True)
+
+
+def test_pieces_do_not_share_out_their_own_work(two_threads):
+    def piece():
+        return len(cuts(80)), side_by_side([torch.get_num_threads] * 3)
+
+    assert side_by_side([piece] * 5) == [(1, [1, 1, 1])] * 5
+
+
+@pytest.mark.parametrize("culprit", range(5))
+def test_an_error_in_any_piece_comes_out_when_all_have_ended(two_threads, culprit):
+    running = []
+
+    def piece(i):
+        running.append(i)
+        time.sleep(0.01)
+        running.remove(i)
+        if i == culprit:
+            raise IndexError(f"piece {i}")
+        return i
+
+    with pytest.raises(IndexError, match=f"piece {culprit}"):
+        side_by_side([partial(piece, i) for i in range(5)])
+    assert running == []
+    assert side_by_side([partial(piece, 9), partial(piece, 8)]) == [9, 8]
+    assert torch.get_num_threads() == 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])

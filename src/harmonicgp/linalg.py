@@ -92,9 +92,9 @@ class _Carry(torch.autograd.Function):
         def work(b: slice) -> None:
             half = given[b].tril().mul_(-0.5)
             half.diagonal(dim1=-2, dim2=-1).mul_(0.5)
-            both = (half + half.mH).mH  # the same numbers, laid out as LAPACK wants them
-            inner = torch.linalg.solve_triangular(L[b], both, upper=False, left=False)
-            torch.linalg.solve_triangular(L[b].mH, inner, upper=True, out=into[b])
+            own = torch.add(half, half.mH, out=into[b])
+            torch.linalg.solve_triangular(L[b], own, upper=False, left=False, out=own)
+            torch.linalg.solve_triangular(L[b].mH, own, upper=True, out=own)
 
         in_blocks(work, len(into), P.shape[-1])
         return gK.to(ctx.dtype), None
@@ -137,16 +137,17 @@ class _Solve(torch.autograd.Function):
 
         def work(b: slice) -> None:
             a = features[b]
-            g = given[b] if given is not None else None
-            if double is not None:
-                g = a * double if g is None else torch.addcmul(g, a, double.to(a.dtype))
-            assert g is not None
+            g = torch.empty_like(a) if gB is None else _blocks(gB)[b]
+            if given is None or double is None:
+                g.copy_(a * double if given is None else given[b])
+            else:
+                torch.addcmul(given[b], a, double.to(a.dtype), out=g)
             if ctx.alive is not None:
-                g = g * ctx.alive[b, None, None]
+                g *= ctx.alive[b, None, None]
             if P is not None:
                 lower_product(g, a, _blocks(P)[b])
             if gB is not None:
-                torch.linalg.solve_triangular(factors[b].mH, g, upper=True, out=_blocks(gB)[b])
+                torch.linalg.solve_triangular(factors[b].mH, g, upper=True, out=g)
 
         in_blocks(work, len(features), A.shape[-2])
         return None if P is None else P.sum_to_size(ctx.shape), gB, None, None

@@ -65,7 +65,7 @@ def _precisions(a: Tensor, Lambda: Tensor, lam: Tensor, scale: float, rho: float
 
     def work(b: slice) -> None:
         S = symmetric_product(a[None, b] if root is None else a[b] * root)
-        own = torch.add((1 - rho) * Lambda[:, b], S, alpha=weight, out=new[:, b])
+        own = torch.mul(Lambda[:, b], 1 - rho, out=new[:, b]).add_(S, alpha=weight)
         own.diagonal(dim1=-2, dim2=-1).add_(rho)
         C[:, b] = own
         for p in range(len(C)):

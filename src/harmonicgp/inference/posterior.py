@@ -82,9 +82,12 @@ class _Moments(torch.autograd.Function):
         double, by_mean = (2 * g_variance)[:, None, None], g_mean.mT
 
         def work(b: slice) -> None:
-            g = torch.linalg.solve_triangular(C[:, b].mT, R[:, b] * double, upper=True)
-            g = (g[0] if len(g) == 1 else g.sum(0)).mT
-            torch.baddbmm(g, by_mean.expand(len(g), -1, -1), mu[:, b].transpose(0, 1), out=into[b])
+            own = into[b].mT[None] if len(C) == 1 else torch.empty_like(R[:, b])
+            torch.mul(R[:, b], double, out=own)
+            torch.linalg.solve_triangular(C[:, b].mT, own, upper=True, out=own)
+            if len(C) > 1:
+                torch.sum(own.mT, 0, out=into[b])
+            into[b].baddbmm_(by_mean.expand(len(into[b]), -1, -1), mu[:, b].transpose(0, 1))
 
         in_blocks(work, T, f)
         return into.mT, None, None
