@@ -5,8 +5,8 @@
 SVGP is trained by Adam, and by GPyTorch's natural gradients with Adam for the rest. kin40k: ten minutes, looked at every
 minute. houseelectric (two million rows, logarithm of y): one pass over the data. Ours is fitted anew for every budget,
 nothing else given. Test fold 0; scores are of y divided by the standard deviation of the training y. Evaluations are left
-out of SVGP's clock. GPBoost is given up after twenty minutes. Results are kept in quality.jsonl, so that the suite goes on where it was. Needs HARMONICGP_DATA; a
-model that is not installed is left out.
+out of SVGP's clock. GPBoost is given up after twenty minutes. Results are kept in quality.jsonl, so that the suite goes on
+where it was. Needs HARMONICGP_DATA; a model that is not installed is left out.
 """
 
 from __future__ import annotations
