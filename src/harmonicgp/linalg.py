@@ -59,6 +59,16 @@ class Factor:
         narrow = _Versions(L)
         return cls(L, jitter, _Carry.apply(K, narrow), narrow)
 
+    def gathering(self) -> Factor:
+        """The same factor, which keeps what many backward passes bring: `gathered` is then the gradient of K."""
+        carrier = self.L.new_zeros(()).expand(self.L.shape).requires_grad_()
+        return Factor(self.L, self.jitter, carrier, self._narrow)
+
+    def gathered(self) -> Tensor:
+        """The gradient of K from all backward passes since `gathering`."""
+        P = self._carrier.grad
+        return torch.zeros_like(self.L) if P is None else _carried(P, self._narrow(P.dtype))
+
     def solve(self, B: Tensor) -> Tensor:
         """L^{-1} B."""
         return self.whiten(B)[0]
@@ -86,18 +96,23 @@ class _Carry(torch.autograd.Function):
     @staticmethod
     @first_order
     def backward(ctx: Any, P: Tensor) -> tuple[Tensor, None]:
-        gK = P.new_empty(P.shape).mT  # laid out as K most often is
-        L, given, into = (_blocks(t) for t in (ctx.narrow(P.dtype), P, gK))
+        return _carried(P, ctx.narrow(P.dtype)).to(ctx.dtype), None
 
-        def work(b: slice) -> None:
-            half = given[b].tril().mul_(-0.5)
-            half.diagonal(dim1=-2, dim2=-1).mul_(0.5)
-            own = torch.add(half, half.mH, out=into[b])
-            torch.linalg.solve_triangular(L[b], own, upper=False, left=False, out=own)
-            torch.linalg.solve_triangular(L[b].mH, own, upper=True, out=own)
 
-        in_blocks(work, len(into), P.shape[-1])
-        return gK.to(ctx.dtype), None
+def _carried(P: Tensor, L: Tensor) -> Tensor:
+    """-1/2 L^{-H} (P + P^H) L^{-1}, of P the lower triangle with its diagonal halved."""
+    gK = P.new_empty(P.shape).mT  # laid out as K most often is
+    factors, given, into = (_blocks(t) for t in (L, P, gK))
+
+    def work(b: slice) -> None:
+        half = given[b].tril().mul_(-0.5)
+        half.diagonal(dim1=-2, dim2=-1).mul_(0.5)
+        own = torch.add(half, half.mH, out=into[b])
+        torch.linalg.solve_triangular(factors[b], own, upper=False, left=False, out=own)
+        torch.linalg.solve_triangular(factors[b].mH, own, upper=True, out=own)
+
+    in_blocks(work, len(into), P.shape[-1])
+    return gK
 
 
 class _Solve(torch.autograd.Function):

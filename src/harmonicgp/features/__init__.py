@@ -2,6 +2,7 @@
 
 from harmonicgp.features.base import Evaluation, Features, KernelView, PointKernel, Stacks, Whitened
 from harmonicgp.features.harmonic import HarmonicFeatures
+from harmonicgp.features.longitude import LongitudeFeatures
 from harmonicgp.features.solve import OrthogonalFeatures
 from harmonicgp.features.svgp import SparseFeatures
 
@@ -10,6 +11,7 @@ __all__ = [
     "Features",
     "HarmonicFeatures",
     "KernelView",
+    "LongitudeFeatures",
     "OrthogonalFeatures",
     "PointKernel",
     "SparseFeatures",

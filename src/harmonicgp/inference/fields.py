@@ -1,0 +1,405 @@
+"""Closed-form inference for fields on the globe: rows of a grid share their features, so a row costs what a point costs.
+
+With D_ij the precision 1 / (s2 + v_ij) of the cell in row i and column j (zero where it is missing), features A_t [m, rows] of the
+parallels, and cosines and sines of the longitudes,
+
+    Lambda_t = I + A_t diag(sum_j D_ij cos^2(t lon_j)) A_t'   (and with sines)
+
+is the precision of a block, and one product with all features is a product with every A_t and a transform along the rows. The mean
+is joint over all blocks, by conjugate gradients with the blocks as preconditioner. The bound is
+
+    -1/2 sum D (y - mean)^2 - 1/2 |mu|^2 - 1/2 sum logdet Lambda_t - 1/2 sum log(1 + D r) + 1/2 sum log(D / 2 pi)
+
+at any mu, largest at the solution, and never above the log marginal likelihood.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from harmonicgp._threads import in_blocks
+from harmonicgp.features.longitude import LongitudeFeatures, LongitudeWhitened
+from harmonicgp.inference.posterior import Posterior
+from harmonicgp.kernels.zonal import zonal_block, zonal_tiles
+from harmonicgp.likelihoods.observation import Bound
+from harmonicgp.linalg import NotPositiveDefiniteError, cholesky, conjugate_gradients
+
+Progress = Callable[[str, float], object]
+_RADIANS = math.pi / 180
+#: Numbers of float64 that a chunk of frequencies holds.
+_CHUNK = 1 << 25
+
+
+@dataclass(frozen=True)
+class Field:
+    """Values on a grid of latitudes and longitudes (degrees), some missing; several fields share the cells they have."""
+
+    latitudes: Tensor  #: [rows], float64
+    longitudes: Tensor  #: [columns], float64
+    values: Tensor  #: [P, rows, columns], anything where a cell is missing
+    present: Tensor  #: [rows, columns], bool
+    noise: Tensor | None = None  #: known noise variances v, [rows, columns]
+
+    def __post_init__(self) -> None:
+        P, rows, columns = self.values.shape
+        if (rows, columns) != (len(self.latitudes), len(self.longitudes)) or self.present.shape != (rows, columns):
+            raise ValueError(
+                f"values of {rows} x {columns} cells do not fit {len(self.latitudes)} latitudes and {len(self.longitudes)} "
+                f"longitudes, or the {tuple(self.present.shape)} cells that are present."
+            )
+
+    @property
+    def n_cells(self) -> int:
+        """Cells with a value."""
+        return int(self.present.sum())
+
+    def precision(self, s2: float, dtype: torch.dtype) -> Tensor:
+        """D, [rows, columns]."""
+        if self.noise is None:
+            return self.present.to(dtype) / s2
+        return torch.where(self.present, 1.0 / (s2 + self.noise.double()), 0.0).to(dtype)
+
+    def rows(self, chosen: slice | Tensor) -> Field:
+        """Some of its rows."""
+        noise = None if self.noise is None else self.noise[chosen]
+        return Field(
+            self.latitudes[chosen], self.longitudes, self.values[:, chosen], self.present[chosen], noise
+        )
+
+
+@dataclass(frozen=True)
+class Waves:
+    """Cosines and sines of some longitudes, [t_max + 1, columns] each; sines of frequencies that have none are zero."""
+
+    cos: Tensor
+    sin: Tensor
+
+    @classmethod
+    def of(cls, features: LongitudeFeatures, longitudes: Tensor, dtype: torch.dtype) -> Waves:
+        """Longitudes in degrees, all on the lattice."""
+        angle, left = features.offsets(longitudes)
+        if bool(left.any()):
+            raise ValueError(
+                f"longitudes lie off the lattice of {features.order} around {features.meridian}: use the circle group "
+                "(RBF kernel), or take them as scattered points."
+            )
+        return cls.at(features, angle, dtype)
+
+    @classmethod
+    def at(cls, features: LongitudeFeatures, angle: Tensor, dtype: torch.dtype) -> Waves:
+        """Angles in degrees from the meridian."""
+        t = torch.arange(features.t_max + 1, dtype=torch.float64)[:, None]
+        phase = t * (angle * _RADIANS)
+        sin = phase.sin()
+        sin[features.n_sines + 1 :] = 0.0
+        return cls(phase.cos().to(dtype), sin.to(dtype))
+
+
+def _frequencies(n: int, size: int) -> Iterator[slice]:
+    """Chunks of n frequencies of `size` numbers each."""
+    step = max(1, _CHUNK // max(1, size))
+    step = step + step % 2 if step > 1 else step
+    return (slice(i, min(i + step, n)) for i in range(0, n, step))
+
+
+@dataclass(frozen=True)
+class Parallels:
+    """Whitened features of the rows of a grid, and what they leave."""
+
+    whitened: LongitudeWhitened
+    latitudes: Tensor
+    A: Tensor  #: [t_max + 1, m, rows]
+    residual: Tensor  #: [rows], float64
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, whitened: LongitudeWhitened, latitudes: Tensor, dtype: torch.dtype) -> Parallels:
+        """In chunks of rows."""
+        f = whitened.features
+        A = torch.empty(f.t_max + 1, len(f.Z), len(latitudes), dtype=dtype)
+        residual = torch.empty(len(latitudes), dtype=torch.float64)
+        for rows in whitened.chunks(latitudes):
+            a = whitened.parallels(latitudes[rows])
+            residual[rows] = (whitened.variance() - a.square().sum((0, 1))).clamp_min(0.0)
+            A[..., rows] = a.to(dtype)
+        return cls(whitened, latitudes, A, residual)
+
+    @property
+    def features(self) -> LongitudeFeatures:
+        """What they are features of."""
+        return self.whitened.features
+
+    def to_rows(self, u: Tensor) -> Tensor:
+        """Coefficients [P, 2, t_max + 1, m] of cosines and sines to those along every row, [2, P, rows, t_max + 1]."""
+        P = len(u)
+        flat = u.to(self.A.dtype).permute(2, 1, 0, 3).reshape(len(self.A), 2 * P, -1)  # [t, 2P, m]
+        along = torch.bmm(flat, self.A)  # [t, 2P, rows]
+        return along.permute(1, 2, 0).reshape(2, P, len(self.latitudes), len(self.A))
+
+    def from_rows(self, c: Tensor) -> Tensor:
+        """The transpose: [2, P, rows, t_max + 1] -> [P, 2, t_max + 1, m]."""
+        P = c.shape[1]
+        flat = c.permute(3, 2, 0, 1).reshape(len(self.A), len(self.latitudes), 2 * P)  # [t, rows, 2P]
+        out = torch.bmm(self.A, flat.to(self.A.dtype))  # [t, m, 2P]
+        return out.reshape(len(self.A), -1, 2, P).permute(3, 2, 0, 1)
+
+
+def spread(c: Tensor, waves: Waves) -> Tensor:
+    """Coefficients along rows [2, P, rows, t_max + 1] as a field [P, rows, columns]."""
+    return c[0] @ waves.cos + c[1] @ waves.sin
+
+
+def gathered(F: Tensor, waves: Waves) -> Tensor:
+    """A field [P, rows, columns] against every wave: [2, P, rows, t_max + 1]."""
+    return torch.stack((F @ waves.cos.mT, F @ waves.sin.mT))
+
+
+@dataclass(frozen=True)
+class FieldPosterior:
+    """Q(v) over all blocks: a mean, and for each block the inverse of the Cholesky factor of its precision."""
+
+    mean: Tensor  #: [P, 2, t_max + 1, m], float64; sines of frequencies that have none are zero
+    M: Tensor  #: [2, t_max + 1, m, m], Lambda^{-1} = M' M
+
+    def variances(self, a: Tensor, imaginary: Tensor | None = None) -> Tensor:
+        """Of features [t_max + 1, m, n] along a row: what goes with cos^2, sin^2 and cos sin, [3, t_max + 1, n].
+
+        With an imaginary part (places off the lattice) the waves of a place are Re cos - Im sin and Re sin + Im cos.
+        """
+        out = torch.zeros(3, len(a), a.shape[-1], dtype=a.dtype)
+
+        def work(t: slice) -> None:
+            c, s = self.M[0, t].to(a.dtype) @ a[t], self.M[1, t].to(a.dtype) @ a[t]
+            out[0, t], out[1, t] = c.square().sum(1), s.square().sum(1)
+            if imaginary is not None:
+                ci, si = self.M[0, t].to(a.dtype) @ imaginary[t], self.M[1, t].to(a.dtype) @ imaginary[t]
+                out[0, t] += si.square().sum(1)
+                out[1, t] += ci.square().sum(1)
+                out[2, t] = 2 * ((s * si).sum(1) - (c * ci).sum(1))
+
+        in_blocks(work, len(a), a.shape[1])
+        return out
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """N draws of v, [n, P, 2, t_max + 1, m]."""
+        white = torch.randn(n, *self.mean.shape, dtype=torch.float64, generator=generator).to(self.M.dtype)
+        shift = torch.einsum("ctab,npcta->npctb", self.M, white)
+        alive = self.M.diagonal(dim1=-2, dim2=-1).amax(-1) > 0
+        return self.mean + shift.double() * alive[..., None]
+
+    def block(self, features: LongitudeFeatures) -> Posterior:
+        """The same as a posterior of blocks, for features of few."""
+        n, M = features.n_sines, self.M.double()
+        M = torch.cat((M[0], M[1, 1 : n + 1]))
+        mean = torch.cat((self.mean[:, 0], self.mean[:, 1, 1 : n + 1]), 1)
+        C = torch.linalg.solve_triangular(M, torch.eye(M.shape[-1], dtype=M.dtype).expand_as(M), upper=False)
+        return Posterior("block", (mean,), ((C @ C.mT)[None],), (C[None],))
+
+    @classmethod
+    def of_blocks(cls, posterior: Posterior, features: LongitudeFeatures) -> FieldPosterior:
+        """From a posterior of blocks."""
+        (mu,), (C,) = posterior.means, posterior.factors
+        T, n = features.t_max + 1, features.n_sines
+        mean = torch.zeros(len(mu), 2, T, mu.shape[-1], dtype=torch.float64)
+        mean[:, 0], mean[:, 1, 1 : n + 1] = mu[:, :T], mu[:, T:]
+        inverse = torch.linalg.solve_triangular(C[0], torch.eye(C.shape[-1], dtype=C.dtype).expand_as(C[0]), upper=False)
+        M = torch.zeros(2, T, *C.shape[-2:], dtype=torch.float64)
+        M[0], M[1, 1 : n + 1] = inverse[:T], inverse[T:]
+        return cls(mean, M)
+
+
+@dataclass(frozen=True)
+class FieldFit:
+    """The optimum for Gaussian noise, and the bound there."""
+
+    posterior: FieldPosterior
+    bound: float
+    iterations: int
+    parts: Sites
+
+
+@dataclass(frozen=True)
+class Sites:
+    """What the data say: enough to make the posterior's covariance anew."""
+
+    s2: float
+    D: Tensor  #: [rows, columns]
+    waves: Waves
+
+    def powers(self, D: Tensor) -> Tensor:
+        """sum_j D_ij cos^2 and sin^2, [2, t_max + 1, rows], float64."""
+        return torch.stack(tuple((D @ wave.square().mT).mT.double() for wave in (self.waves.cos, self.waves.sin)))
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """Of the rows in every block's precision."""
+        return self.powers(self.D)
+
+
+@torch.no_grad()
+def covariance(parallels: Parallels, weights: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """M with Lambda^{-1} = M'M for every block, [2, t_max + 1, m, m], and logdet Lambda, [2, t_max + 1]."""
+    T, m, rows = parallels.A.shape
+    n = parallels.features.n_sines
+    M = torch.zeros(2, T, m, m, dtype=dtype)
+    logdet = torch.zeros(2, T, dtype=torch.float64)
+    eye = torch.eye(m, dtype=torch.float64)
+    for kind, (first, last) in enumerate(((0, T), (1, n + 1))):
+
+        def work(b: slice, kind: int = kind, first: int = first) -> None:
+            t = slice(first + b.start, first + b.stop)
+            A = parallels.A[t].double()
+            Lambda = (A * weights[kind, t, None]) @ A.mT
+            Lambda.diagonal(dim1=-2, dim2=-1).add_(1.0)
+            C, info = cholesky(Lambda)
+            if bool(info.any()):
+                raise NotPositiveDefiniteError(
+                    "the precision of a frequency has no Cholesky factor: the noise is below the rounding of the features."
+                )
+            logdet[kind, t] = 2 * C.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+            M[kind, t] = torch.linalg.solve_triangular(C, eye.expand_as(C), upper=False).to(dtype)
+
+        in_blocks(work, last - first, m)
+    return M, logdet
+
+
+@torch.no_grad()
+def field_closed_form(
+    parallels: Parallels,
+    field: Field,
+    s2: float,
+    bound: Bound = "tight",
+    tolerance: float = 1e-5,
+    max_iterations: int = 200,
+    start: Tensor | None = None,
+) -> FieldFit:
+    """The optimal posterior of a field at a noise variance, and the bound there."""
+    if not (0 < s2 < math.inf):
+        raise ValueError(f"the noise variance must be a positive number; got {s2}.")
+    dtype, features = parallels.A.dtype, parallels.features
+    waves = Waves.of(features, field.longitudes, dtype)
+    sites = Sites(s2, field.precision(s2, dtype), waves)
+    D, y = sites.D, torch.where(field.present, field.values, 0.0).to(dtype)
+    M, logdet = covariance(parallels, sites.weights, dtype)
+    shape = (len(y), 2, features.t_max + 1, len(features.Z))
+
+    def matvec(v: Tensor) -> Tensor:
+        u = v.reshape(shape)
+        return v + parallels.from_rows(gathered(D * spread(parallels.to_rows(u), waves), waves)).flatten(1).double()
+
+    def precondition(v: Tensor) -> Tensor:
+        u = v.reshape(shape).to(dtype).permute(1, 2, 3, 0)  # [2, t, m, P]
+        return (M.mT @ (M @ u)).permute(3, 0, 1, 2).flatten(1).double()
+
+    rhs = parallels.from_rows(gathered(D * y, waves)).flatten(1).double()
+    start = precondition(rhs) if start is None else start.flatten(1)
+    mu, iterations = conjugate_gradients(matvec, rhs, precondition, start, tolerance, max_iterations)
+    posterior = FieldPosterior(mu.reshape(shape), M)
+    value = _bound(parallels, field, sites, posterior, logdet, y, bound)
+    return FieldFit(posterior, value, iterations, sites)
+
+
+def _bound(
+    parallels: Parallels, field: Field, sites: Sites, posterior: FieldPosterior, logdet: Tensor, y: Tensor, bound: Bound
+) -> float:
+    D = sites.D.double()
+    error = (y - spread(parallels.to_rows(posterior.mean), sites.waves)).double()
+    missing = D * parallels.residual[:, None]
+    missing = torch.log1p(missing) if bound == "tight" else missing
+    fit = (D * error.square()).sum() + posterior.mean.square().sum()
+    noise = torch.log(D[field.present] / (2 * math.pi)).sum()
+    return float(-0.5 * (fit + len(y) * (logdet.sum() + missing.sum() - noise)))
+
+
+@torch.no_grad()
+def _sensitivities(
+    parallels: Parallels, field: Field, fit: FieldFit, bound: Bound
+) -> tuple[Callable[[slice], Tensor], Tensor, float]:
+    """At fixed q, the bound's derivatives: by the features of some rows [t_max + 1, m, rows], by k(x, x) of every row, by s2."""
+    sites, posterior, dtype = fit.parts, fit.posterior, parallels.A.dtype
+    D, P = sites.D.double(), len(field.values)
+    error = torch.where(field.present, field.values, 0.0).to(dtype) - spread(
+        parallels.to_rows(posterior.mean), sites.waves
+    )
+    r = parallels.residual[:, None]
+    open_ = D / (1 + D * r) if bound == "tight" else D  # -2 d/dr of the residual's term
+    share = open_.sum(1)  # [rows]
+    rho = gathered(sites.D * error, sites.waves)  # [2, P, rows, t]
+    V = posterior.variances(parallels.A)[:2].double()  # [2, t, rows]
+    spread_out = float((V * sites.powers((D * D).to(dtype))).sum())
+    by_residual = D * r * (open_ if bound == "tight" else D)
+    by_s2 = 0.5 * float(
+        (D.square() * error.double().square()).sum()
+        + P * (spread_out + (by_residual - D * field.present).sum())
+    )
+
+    def by_features(rows: slice) -> Tensor:
+        a = parallels.A[..., rows].double()
+        mu, own = posterior.mean, rho[:, :, rows].double()
+        g = torch.einsum("pctm,cprt->tmr", mu, own)
+        for kind in range(2):
+            M = posterior.M[kind].double()
+            g -= P * (M.mT @ (M @ a)) * sites.weights[kind][:, None, rows]
+        return g.add_(P * a * share[rows])
+
+    return by_features, -0.5 * P * share, by_s2
+
+
+def field_bound(
+    features: LongitudeFeatures,
+    field: Field,
+    s2: Tensor,
+    bound: Bound = "tight",
+    dtype: torch.dtype = torch.float32,
+    tolerance: float = 1e-5,
+    start: Tensor | None = None,
+) -> FieldFit:
+    """The optimum, and the gradients of the *negative* bound, added to the `.grad` of the kernel's parameters and of s2.
+
+    At the optimal q the bound's derivative in q vanishes: no derivative goes through a solve.
+    """
+    whitened = features.whiten()
+    parallels = Parallels.of(whitened, field.latitudes, dtype)
+    fit = field_closed_form(parallels, field, float(s2.detach()), bound, tolerance, start=start)
+    by_features, by_variance, by_s2 = _sensitivities(parallels, field, fit, bound)
+    Z, T, n = features.latitudes, features.t_max, features.nodes()
+    twice = features.multiplicity()[:, None, None]
+    # Through K(Z, Z), whose gradient the rows add to, chunk by chunk, and through K(Z, rows) of each chunk.
+    factor = whitened.factor.gathering()
+    alive = None if bool(whitened.alive.all()) else whitened.alive
+    for rows in whitened.chunks(field.latitudes):
+        latitudes = field.latitudes[rows]
+        with torch.no_grad():
+            right = torch.zeros(T + 1, len(Z), len(latitudes), dtype=torch.float64)
+            for some, columns in zonal_tiles(features.zonal, Z, latitudes, n):
+                if some.stop > some.start:
+                    right[:, some, columns] = zonal_block(features.zonal, Z[some], latitudes[columns], T, n)
+            right *= twice
+        right.requires_grad_(True)
+        a, _ = factor.whiten(right, alive)
+        a.backward(-by_features(rows))
+        assert right.grad is not None
+        _through(features, Z, latitudes, right.grad * twice)
+    gK = factor.gathered()
+    _through(features, Z, Z, 0.5 * (gK + gK.mT) * twice)
+    scale = features.zonal.scale
+    if scale.requires_grad:
+        scale.backward(-by_variance.sum())
+    if s2.requires_grad:
+        s2.backward(torch.tensor(-by_s2, dtype=s2.dtype))
+    return fit
+
+
+def _through(features: LongitudeFeatures, p: Tensor, q: Tensor, gradient: Tensor) -> None:
+    """Gradients of c_t(p, q) on to the kernel's parameters, tile by tile."""
+    for rows, columns in zonal_tiles(features.zonal, p, q, features.nodes()):
+        if rows.stop > rows.start:
+            block = zonal_block(features.zonal, p[rows], q[columns], features.t_max, features.nodes())
+            if block.requires_grad:
+                block.backward(gradient[:, rows, columns])
