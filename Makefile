@@ -2,7 +2,7 @@
 PYTHON ?= python3
 SIZE ?= medium
 OUTPUT ?= out
-EXTRAS ?= dev,plot,tables,bench
+EXTRAS ?= dev,plot,tables,bench,geo
 
 BIN := .venv/bin
 READY := .venv/.ready

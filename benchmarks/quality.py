@@ -19,7 +19,6 @@ import multiprocessing
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +116,15 @@ def gpboost(fold: Fold) -> Iterator[Point]:
     yield {"at": "50 iterations", "seconds": seconds, "rmse": rmse, "nll": nll, "coverage": coverage}
 
 
-def within(seconds: float, work: Callable[[], Iterator[Point]]) -> list[Point]:
-    """What `work` finds in a process of its own, which is ended after so many seconds."""
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=lambda: sender.send(list(work())))
+def _sent(sender: Any, work: Callable[[Fold], Iterator[Point]], fold: Fold) -> None:
+    sender.send(list(work(fold)))
+
+
+def within(seconds: float, work: Callable[[Fold], Iterator[Point]], fold: Fold) -> list[Point]:
+    """What `work` finds in a fresh process, which is ended after so many seconds."""
+    fresh = multiprocessing.get_context("spawn")
+    receiver, sender = fresh.Pipe(duplex=False)
+    process = fresh.Process(target=_sent, args=(sender, work, fold))
     start = time.perf_counter()
     process.start()
     try:
@@ -140,7 +144,7 @@ def run(name: str, model: str, budget: float | None) -> list[Point]:
         return list(ours(task, budget))
     fold = standardised_fold(*task)
     if model == "gpboost":
-        return within(GPBOOST_SECONDS, partial(gpboost, fold))
+        return within(GPBOOST_SECONDS, gpboost, fold)
     return list(svgp(fold, model == "natural", 1 if name == "houseelectric" else None))
 
 

@@ -8,15 +8,24 @@ from typing import TYPE_CHECKING, Any
 from harmonicgp._version import __version__
 
 if TYPE_CHECKING:
-    from harmonicgp.estimators import HarmonicGPClassifier, HarmonicGPRegressor, load_model
+    from harmonicgp.estimators import HarmonicGPClassifier, HarmonicGPGlobe, HarmonicGPRegressor, load_model
     from harmonicgp.groups import Cyclic, Group
 
-__all__ = ["Cyclic", "Group", "HarmonicGPClassifier", "HarmonicGPRegressor", "__version__", "load_model"]
+__all__ = [
+    "Cyclic",
+    "Group",
+    "HarmonicGPClassifier",
+    "HarmonicGPGlobe",
+    "HarmonicGPRegressor",
+    "__version__",
+    "load_model",
+]
 
 _HOMES = {
     "Cyclic": "groups",
     "Group": "groups",
     "HarmonicGPClassifier": "estimators",
+    "HarmonicGPGlobe": "estimators",
     "HarmonicGPRegressor": "estimators",
     "load_model": "estimators",
 }

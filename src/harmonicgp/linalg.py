@@ -153,10 +153,12 @@ class _Solve(torch.autograd.Function):
         def work(b: slice) -> None:
             a = features[b]
             g = torch.empty_like(a) if gB is None else _blocks(gB)[b]
-            if given is None or double is None:
-                g.copy_(a * double if given is None else given[b])
-            else:
+            if given is not None and double is not None:
                 torch.addcmul(given[b], a, double.to(a.dtype), out=g)
+            elif double is not None:
+                g.copy_(a * double)
+            elif given is not None:
+                g.copy_(given[b])
             if ctx.alive is not None:
                 g *= ctx.alive[b, None, None]
             if P is not None:

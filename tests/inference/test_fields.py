@@ -198,6 +198,7 @@ def test_what_the_features_refuse():
     with pytest.raises(TypeError, match="GlobeKernel"):
         LongitudeFeatures(gpytorch.kernels.RBFKernel(), torch.zeros(1), 3)
     features = features_of(kernel(), t_max=3)
+    field = grid(first=-174.0)
+    parallels = Parallels.of(features.whiten(), field.latitudes, torch.float64)
     with pytest.raises(ValueError, match="off the lattice"):
-        field = grid(first=-174.0)
-        field_closed_form(Parallels.of(features.whiten(), field.latitudes, torch.float64), field, 0.1)
+        field_closed_form(parallels, field, 0.1)

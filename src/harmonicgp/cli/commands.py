@@ -14,9 +14,11 @@ from typing import Annotated
 import typer
 
 from harmonicgp.cli.failures import GuardedGroup, UsageError
+from harmonicgp.cli.fields import fit_field, is_field, predict_field, refuse
 from harmonicgp.cli.models import News, estimators_module, load_fitted, new_estimator, score_rows
 from harmonicgp.cli.options import (
     BUDGET,
+    BY,
     CALIBRATION,
     CHECKPOINTS,
     CLASSIFY,
@@ -34,6 +36,7 @@ from harmonicgp.cli.options import (
     REPORT,
     SEED,
     SIZE,
+    T_MAX,
     TABLE,
     TARGET,
     TEST,
@@ -126,6 +129,7 @@ def root(
         "harmonicgp fit homes.parquet -t price -o price.hgp --target-transform log \\",
         "    --time-budget 600 --checkpoint-dir checkpoints --report price.html",
         "harmonicgp fit cells.csv -t kind -o kind.hgp --missing impute",
+        "harmonicgp fit sst.nc -t temperature -o sst.hgp --by time",
     ),
 )
 def fit(
@@ -143,6 +147,8 @@ def fit(
     calibration: CALIBRATION = None,
     kernel: KERNEL = None,
     n_inducing: INDUCING = None,
+    t_max: T_MAX = None,
+    by: BY = None,
     max_steps: MAX_STEPS = None,
     time_budget: BUDGET = None,
     checkpoint_dir: CHECKPOINTS = None,
@@ -152,13 +158,29 @@ def fit(
     quiet: QUIET = False,
     debug: DEBUG = False,
 ) -> None:
-    """Fit a model to a table and save it.
+    """Fit a model to a table, or to a field of a netCDF file, and save it.
 
     A numeric target makes a regression, text or yes/no a classification. All other columns are inputs. Rows without a target are
-    left out.
+    left out. Of a netCDF file the target is a variable with longitudes and latitudes; missing cells are left out.
     """
     say = Speaker(quiet)
     check_outputs([output, *([report] if report else [])], inputs=[table])
+    if is_field(table):
+        refuse(
+            {
+                "columns": columns, "drop": drop, "weight": weight, "noise_std": noise_std, "classify": classify,
+                "missing": missing, "target_transform": target_transform, "likelihood": likelihood, "calibration": calibration,
+                "max_steps": max_steps, "time_budget": time_budget, "checkpoint_dir": checkpoint_dir, "report": report,
+            },
+            "a fit",
+        )  # fmt: skip
+        if len(target) > 1:
+            raise UsageError("a fit of a netCDF file has one --target, its variable.")
+        arguments = given(kernel=kernel, n_inducing=n_inducing, t_max=t_max)
+        fit_field(table, target[0], output, arguments, by, test_fraction, seed, say)
+        return
+    if by is not None or t_max is not None:
+        raise UsageError(f"{'--by' if by is not None else '--t-max'} is for netCDF files.")
     check_course(test_fraction, report, time_budget)
     kinds = parse_columns(columns or [])
     problem = Problem.read(table, say, target, drop or [], kinds, classify, weight, noise_std)
@@ -201,6 +223,7 @@ def fit(
         "harmonicgp predict model.hgp new.csv -o predictions.csv",
         "harmonicgp predict model.hgp new.parquet -o predictions.parquet \\",
         "    --keep id --quantiles 0.025,0.975",
+        "harmonicgp predict sst.hgp grid.nc -o filled.nc",
     ),
 )
 def predict(
@@ -227,6 +250,10 @@ def predict(
 
     say = Speaker(quiet)
     check_outputs([output], inputs=[table, model])
+    if is_field(table):
+        refuse({"keep": keep, "quantiles": quantiles, "noise_std": noise_std}, "a prediction")
+        predict_field(model, table, output, latent, say)
+        return
     levels = parse_levels(quantiles)
     fitted = load_fitted(model)
     if hasattr(fitted, "classes_") and (levels or latent):

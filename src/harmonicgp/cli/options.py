@@ -74,6 +74,12 @@ KERNEL = Annotated[
     choice("--kernel", "rbf", "matern12", "matern32", "matern52", help="How smooth; matern32 if not given."),
 ]
 INDUCING = Annotated[int | None, option("--n-inducing", metavar="M", min=1, help="Inducing points of a block.")]
+T_MAX = Annotated[
+    int | None, option("--t-max", metavar="T", min=0, help="Of a field: the highest frequency of longitude.")
+]
+BY = Annotated[
+    str | None, option("--by", metavar="DIM", help="Of a field: fit the slices of this dimension, such as time.")
+]
 SEED = Annotated[int, option("--seed", metavar="N", min=0, help="All that is random follows from it.")]
 QUIET = Annotated[bool, option("--quiet", "-q", help="Say nothing but warnings and errors.")]
 VERSION = Annotated[bool, option("--version", help="Print the version.", callback=_print_version, is_eager=True)]

@@ -1,8 +1,16 @@
 """Estimators with scikit-learn's interface."""
 
 from harmonicgp.estimators.classifier import HarmonicGPClassifier
+from harmonicgp.estimators.globe import HarmonicGPGlobe
 from harmonicgp.estimators.regressor import HarmonicGPRegressor, suggest_symmetry
 from harmonicgp.estimators.saving import load_model
 from harmonicgp.estimators.search import SymmetryChoice
 
-__all__ = ["HarmonicGPClassifier", "HarmonicGPRegressor", "SymmetryChoice", "load_model", "suggest_symmetry"]
+__all__ = [
+    "HarmonicGPClassifier",
+    "HarmonicGPGlobe",
+    "HarmonicGPRegressor",
+    "SymmetryChoice",
+    "load_model",
+    "suggest_symmetry",
+]

@@ -26,7 +26,7 @@ from harmonicgp.linalg import Factor
 #: Longitudes this near to a lattice, in its steps, lie on it: the rounding of float32 degrees.
 ON_LATTICE = 1e-3
 #: Numbers that a chunk of columns may hold.
-_CHUNK = 1 << 26
+_CHUNK = 1 << 23
 
 
 class LongitudeFeatures(Features):
@@ -132,7 +132,7 @@ class LongitudeFeatures(Features):
         K = zonal_spectrum(self.zonal, self.latitudes, self.latitudes, self.t_max, self.nodes())
         with torch.no_grad():
             K *= self.multiplicity()[:, None, None]
-            variance = float(self.zonal.scale)
+            variance = float(self.zonal.scale.detach())
             factor = Factor.of(K, variance)
             alive = K.diagonal(dim1=-2, dim2=-1).amax(-1) > factor.jitter
         return LongitudeWhitened(self.view, self, factor, alive)
@@ -171,9 +171,10 @@ class LongitudeWhitened(Whitened):
 
     def variance(self) -> float:
         """k(x, x)."""
-        return float(self.features.zonal.scale)
+        return float(self.features.zonal.scale.detach())
 
     def explained(self, x: Tensor) -> tuple[Stacks, Tensor]:
+        """a(x), and |a(x)|^2 over all blocks; points of one parallel share the work."""
         f = self.features
         check_latitude(x[:, 1])
         angle, left = f.offsets(x[:, 0])
@@ -200,4 +201,6 @@ class LongitudeWhitened(Whitened):
         values = torch.stack([function(points.to(f.Z.dtype)).double() for points in around], 0)  # [n, m, samples]
         hat = torch.fft.fft(values, dim=0)[: f.t_max + 1] / n * f.multiplicity()[:, None, None]
         # <f, k_t(z, .)> is the conjugate of what k_t(z, x) is in x
-        return (torch.cat((self._solved(hat.real.contiguous()), -self._solved(hat.imag.contiguous())[1 : f.n_sines + 1])),)
+        return (
+            torch.cat((self._solved(hat.real.contiguous()), -self._solved(hat.imag.contiguous())[1 : f.n_sines + 1])),
+        )

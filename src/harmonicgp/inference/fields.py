@@ -1,12 +1,12 @@
 """Closed-form inference for fields on the globe: rows of a grid share their features, so a row costs what a point costs.
 
-With D_ij the precision 1 / (s2 + v_ij) of the cell in row i and column j (zero where it is missing), features A_t [m, rows] of the
-parallels, and cosines and sines of the longitudes,
+With D_ij the precision 1 / (s2 + v_ij) of the cell in row i and column j (zero where it is missing), features A_t [m, rows] of
+the parallels, and cosines and sines of the longitudes,
 
     Lambda_t = I + A_t diag(sum_j D_ij cos^2(t lon_j)) A_t'   (and with sines)
 
-is the precision of a block, and one product with all features is a product with every A_t and a transform along the rows. The mean
-is joint over all blocks, by conjugate gradients with the blocks as preconditioner. The bound is
+is the precision of a block, and one product with all features is a product with every A_t and a transform along the rows. The
+mean is joint over all blocks, by conjugate gradients with the blocks as preconditioner. The bound is
 
     -1/2 sum D (y - mean)^2 - 1/2 |mu|^2 - 1/2 sum logdet Lambda_t - 1/2 sum log(1 + D r) + 1/2 sum log(D / 2 pi)
 
@@ -47,7 +47,7 @@ class Field:
     noise: Tensor | None = None  #: known noise variances v, [rows, columns]
 
     def __post_init__(self) -> None:
-        P, rows, columns = self.values.shape
+        rows, columns = self.values.shape[1:]
         if (rows, columns) != (len(self.latitudes), len(self.longitudes)) or self.present.shape != (rows, columns):
             raise ValueError(
                 f"values of {rows} x {columns} cells do not fit {len(self.latitudes)} latitudes and {len(self.longitudes)} "
@@ -68,9 +68,7 @@ class Field:
     def rows(self, chosen: slice | Tensor) -> Field:
         """Some of its rows."""
         noise = None if self.noise is None else self.noise[chosen]
-        return Field(
-            self.latitudes[chosen], self.longitudes, self.values[:, chosen], self.present[chosen], noise
-        )
+        return Field(self.latitudes[chosen], self.longitudes, self.values[:, chosen], self.present[chosen], noise)
 
 
 @dataclass(frozen=True)
@@ -208,7 +206,9 @@ class FieldPosterior:
         T, n = features.t_max + 1, features.n_sines
         mean = torch.zeros(len(mu), 2, T, mu.shape[-1], dtype=torch.float64)
         mean[:, 0], mean[:, 1, 1 : n + 1] = mu[:, :T], mu[:, T:]
-        inverse = torch.linalg.solve_triangular(C[0], torch.eye(C.shape[-1], dtype=C.dtype).expand_as(C[0]), upper=False)
+        inverse = torch.linalg.solve_triangular(
+            C[0], torch.eye(C.shape[-1], dtype=C.dtype).expand_as(C[0]), upper=False
+        )
         M = torch.zeros(2, T, *C.shape[-2:], dtype=torch.float64)
         M[0], M[1, 1 : n + 1] = inverse[:T], inverse[T:]
         return cls(mean, M)
@@ -245,7 +245,7 @@ class Sites:
 @torch.no_grad()
 def covariance(parallels: Parallels, weights: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """M with Lambda^{-1} = M'M for every block, [2, t_max + 1, m, m], and logdet Lambda, [2, t_max + 1]."""
-    T, m, rows = parallels.A.shape
+    T, m = parallels.A.shape[:2]
     n = parallels.features.n_sines
     M = torch.zeros(2, T, m, m, dtype=dtype)
     logdet = torch.zeros(2, T, dtype=torch.float64)
@@ -335,18 +335,21 @@ def _sensitivities(
     spread_out = float((V * sites.powers((D * D).to(dtype))).sum())
     by_residual = D * r * (open_ if bound == "tight" else D)
     by_s2 = 0.5 * float(
-        (D.square() * error.double().square()).sum()
-        + P * (spread_out + (by_residual - D * field.present).sum())
+        (D.square() * error.double().square()).sum() + P * (spread_out + (by_residual - D * field.present).sum())
     )
 
     def by_features(rows: slice) -> Tensor:
         a = parallels.A[..., rows].double()
-        mu, own = posterior.mean, rho[:, :, rows].double()
-        g = torch.einsum("pctm,cprt->tmr", mu, own)
-        for kind in range(2):
-            M = posterior.M[kind].double()
-            g -= P * (M.mT @ (M @ a)) * sites.weights[kind][:, None, rows]
-        return g.add_(P * a * share[rows])
+        g = torch.einsum("pctm,cprt->tmr", posterior.mean, rho[:, :, rows].double())
+
+        def work(t: slice) -> None:
+            for kind in range(2):
+                M = posterior.M[kind, t].double()
+                g[t] -= P * (M.mT @ (M @ a[t])) * sites.weights[kind, t, None, rows]
+            g[t] += P * a[t] * share[rows]
+
+        in_blocks(work, len(g), g.shape[1])
+        return g
 
     return by_features, -0.5 * P * share, by_s2
 

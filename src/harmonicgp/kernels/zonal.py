@@ -34,7 +34,7 @@ class _Value(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, t: Tensor, parameter: Tensor, profile: Profile) -> Tensor:
-        f = profile.value(t.clone(), float(parameter))
+        f = profile.value(t.clone(), float(parameter.detach()))
         ctx.save_for_backward(t, f, parameter)
         ctx.profile = profile
         return f
@@ -42,7 +42,7 @@ class _Value(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor | None, None]:
         t, f, parameter = ctx.saved_tensors
-        slope, turned = ctx.profile.slope(t, f, float(parameter))
+        slope, turned = ctx.profile.slope(t, f, float(parameter.detach()))
         by_parameter = None if turned is None else (g * turned).sum().to(parameter.dtype).reshape(parameter.shape)
         return g * slope, by_parameter, None
 
@@ -90,7 +90,7 @@ class ZonalKernel:
         with torch.no_grad():
             t = torch.logspace(-6, 12, 400, dtype=torch.float64)
             t = t[self.profile(t) > NEGLIGIBLE]
-            return min(2.0, 1.05 * math.sqrt(float(t.max())) * float(self.lengthscale))
+            return min(2.0, 1.05 * math.sqrt(float(t.max())) * float(self.lengthscale.detach()))
 
     def nodes(self, t_max: int) -> int:
         """Longitudes of a transform that is exact to rounding up to t_max, for a smooth kernel: c_t ~ exp(-t^2 l^2 / 2)."""

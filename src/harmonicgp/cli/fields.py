@@ -1,0 +1,108 @@
+"""Fields on the globe from and to netCDF files: what `fit` and `predict` do where a file ends in .nc."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from harmonicgp._extras import require
+from harmonicgp.cli.failures import UsageError
+from harmonicgp.cli.words import Speaker, count, did_you_mean, listing
+
+SUFFIXES = (".nc", ".nc4", ".cdf")
+
+
+def is_field(path: Path) -> bool:
+    """Whether a file is a grid of numbers, by its name."""
+    return path.suffix.lower() in SUFFIXES
+
+
+def refuse(given: dict[str, Any], command: str) -> None:
+    """Raise for options that tables have and fields have not."""
+    unwanted = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    if unwanted:
+        raise UsageError(f"{command} of a netCDF file takes no {listing(unwanted)}.")
+
+
+def open_dataset(path: Path) -> Any:
+    """The file, read whole."""
+    xarray = require("xarray", "geo", "reading netCDF files")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}.")
+    try:
+        with xarray.open_dataset(path) as data:
+            return data.load()
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path.name} cannot be read as netCDF: {error}") from error
+
+
+def variable(data: Any, name: str | None, path: Path) -> Any:
+    """The variable of that name, or the only one with longitudes and latitudes."""
+    names = [str(key) for key in data.data_vars]
+    if name is not None:
+        if name not in names:
+            raise UsageError(
+                f"{path.name} has no variable {name!r}{did_you_mean(name, names)}; it has {listing(names)}."
+            )
+        return data[name]
+    if len(names) != 1:
+        raise UsageError(f"{path.name} has the variables {listing(names)}: choose one with --target.")
+    return data[names[0]]
+
+
+def fit_field(path: Path, target: str | None, output: Path, arguments: dict[str, Any], by: str | None, test: float,
+              seed: int, say: Speaker) -> None:  # fmt: skip
+    """Fit a variable of a netCDF file and save the model."""
+    import numpy as np
+
+    from harmonicgp.estimators.globe import HarmonicGPGlobe
+
+    field = variable(open_dataset(path), target, path)
+    model = HarmonicGPGlobe(**arguments, by=by, random_state=seed, progress=say.progress)
+    aside = np.random.default_rng(seed).random(field.shape) < test
+    cells = np.isfinite(np.asarray(field.values, dtype=float))
+    kept, held = field.where(~aside), field.where(aside)
+    say("cells", f"{int((cells & ~aside).sum()):,} to learn from, {int((cells & aside).sum()):,} set aside")
+    model.fit(kept)
+    say("fitted", f"in {model.seconds_:.0f} s: kernel {model.kernel_}, lengthscale {model.lengthscale_:.4g} Earth radii, "
+        f"{count(model.n_inducing_, 'latitude')}, frequencies to {model.t_max_}, noise {model.noise_std_:.4g}")  # fmt: skip
+    for note in model.notes_:
+        say("note", note)
+    model.save(output)
+    say("model", str(output))
+    if (cells & aside).any():
+        scores = model.scores(held)
+        say("scores", f"on the cells set aside, RMSE {scores['rmse']:.4g}, NLL {scores['nll']:.4g}, "
+            f"{100 * scores['coverage']:.1f} % within the 95 % error bars")  # fmt: skip
+
+
+def predict_field(model: Path, path: Path, output: Path, latent: bool, say: Speaker) -> None:
+    """Predict on the longitudes and latitudes of a netCDF file."""
+    from harmonicgp.estimators.globe import HarmonicGPGlobe
+
+    if not is_field(output):
+        raise UsageError(f"predictions of a field go to a netCDF file; {output.name} does not end in .nc.")
+    fitted = HarmonicGPGlobe.load(model)
+    call = fitted.predict_f if latent else fitted.predict
+    mean, std = call(open_dataset(path), return_std=True)
+    name = fitted.name_ or "value"
+    data = mean.rename(f"{name}_mean").to_dataset()
+    data[f"{name}_std"] = std.rename(f"{name}_std")
+    write_dataset(data, output)
+    say("predicted", f"{count(int(mean.size), 'cell')}: {name}_mean, {name}_std")
+    say("written", str(output))
+
+
+def write_dataset(data: Any, path: Path) -> None:
+    """A netCDF file, whole or not at all."""
+    require("netCDF4", "geo", "writing netCDF files")
+    temporary = path.with_name(f".harmonicgp-{secrets.token_hex(8)}.nc")
+    try:
+        data.to_netcdf(temporary)
+        os.replace(temporary, path)
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
