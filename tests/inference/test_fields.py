@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import gpytorch
 import numpy as np
@@ -11,8 +12,18 @@ import torch
 from torch.testing import assert_close
 
 from harmonicgp.features import LongitudeFeatures
+from harmonicgp.inference import fields
 from harmonicgp.inference.closed_form import closed_form, gather_statistics
-from harmonicgp.inference.fields import Field, FieldPosterior, Parallels, field_bound, field_closed_form
+from harmonicgp.inference.field_prediction import FieldPredictor
+from harmonicgp.inference.fields import (
+    Field,
+    FieldPosterior,
+    Parallels,
+    coupling,
+    field_bound,
+    field_closed_form,
+    joint_draws,
+)
 from harmonicgp.kernels.globe import GlobeKernel
 from tests.reference import log_marginal
 
@@ -202,3 +213,55 @@ def test_what_the_features_refuse():
     parallels = Parallels.of(features.whiten(), field.latitudes, torch.float64)
     with pytest.raises(ValueError, match="off the lattice"):
         field_closed_form(parallels, field, 0.1)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_joint_draws_have_the_joint_covariance(exact, monkeypatch):
+    field, k, s2 = grid(), kernel("matern32"), 0.3
+    features = features_of(k, t_max=7)
+    parallels = Parallels.of(features.whiten(), field.latitudes, torch.float64)
+    fit = field_closed_form(parallels, field, s2, tolerance=1e-10)
+    if not exact:
+        monkeypatch.setattr(fields, "MAX_EXACT_DRAWS", 0)
+    draws = joint_draws(parallels, fit, 4000, tolerance=1e-8)
+    X, y, _ = cells(field)
+    joint = closed_form(gather_statistics(features.whiten(), features.shapes, X, y), s2, "joint")
+    expected = torch.linalg.inv(joint.posterior.precisions[0][0, 0])
+    flat = torch.cat((draws[:, 0], draws[:, 1, 1:8]), 1).flatten(1)
+    found = flat.mT @ flat / len(flat)
+    if exact:
+        assert_close(found, expected, rtol=0, atol=1e-10)
+    else:
+        scale = expected.diagonal().sqrt()
+        assert float(((found - expected) / (scale[:, None] * scale)).abs().max()) < 0.12
+
+
+@pytest.mark.parametrize("name", ["rbf", "matern52"])
+def test_joint_error_bars_on_grids_and_at_points(name):
+    field, k, s2 = grid(), kernel(name, 0.3), 0.3
+    features = features_of(k, t_max=9)
+    whitened = features.whiten()
+    parallels = Parallels.of(whitened, field.latitudes, torch.float64)
+    fit = field_closed_form(parallels, field, s2, tolerance=1e-11)
+    predictor = FieldPredictor(whitened, replace(fit.posterior, draws=joint_draws(parallels, fit)))
+    X, y, _ = cells(field)
+    joint = closed_form(gather_statistics(whitened, features.shapes, X, y), s2, "joint")
+    latitudes, longitudes = torch.linspace(-80, 80, 5).double(), torch.tensor([-175.0, -171.3, 0.0, 5.0, 94.4]).double()
+    mean, variance = predictor.grid(latitudes, longitudes)
+    lat, lon = torch.meshgrid(latitudes, longitudes, indexing="ij")
+    with torch.no_grad():
+        stacks, residual = whitened(torch.stack((lon.flatten(), lat.flatten()), -1))
+    m, v = joint.posterior.moments(stacks)
+    assert_close(mean.flatten(), m[0], rtol=0, atol=1e-7)
+    assert_close(variance.flatten(), v[0] + residual, rtol=0, atol=1e-7)
+    at_points = predictor.points(lon.flatten(), lat.flatten())
+    assert_close(at_points[0], mean.flatten(1), rtol=0, atol=1e-10)
+    assert_close(at_points[1], variance.flatten(), rtol=0, atol=1e-10)
+
+
+def test_coupling_tells_holes_from_scattered_gaps():
+    even, holed = grid(2.0, hole=False), grid(2.0, hole=False)
+    generator = torch.Generator().manual_seed(0)
+    even.present[:] = torch.rand(even.present.shape, generator=generator) < 0.7
+    holed.present[20:60, 30:90] = False
+    assert coupling(even) < 0.1 < coupling(holed)

@@ -23,7 +23,15 @@ from harmonicgp._memory import memory_kept
 from harmonicgp.data.grids import GridAxes, GridData, Template, axes_of, grid_from_points, read_grid, to_dataarray
 from harmonicgp.estimators.inputs import Array
 from harmonicgp.inference.field_prediction import FieldPredictor
-from harmonicgp.inference.fields import Field, FieldPosterior, Parallels, covariance, field_closed_form
+from harmonicgp.inference.fields import (
+    Field,
+    FieldPosterior,
+    Parallels,
+    coupling,
+    covariance,
+    field_closed_form,
+    joint_draws,
+)
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.training.fields import (
     BASES,
@@ -34,13 +42,15 @@ from harmonicgp.training.fields import (
     learn,
     smallest_sizes,
 )
-from harmonicgp.training.points import Points, learn_points, points_closed_form
+from harmonicgp.training.points import Points, learn_points, points_draws, points_statistics
 
 KIND, FORMAT = "globe", 1
 _PLAIN = (
     "notes_", "seconds_", "history_", "kernels_", "name_", "units_", "elbo_", "lengthscale_", "field_std_", "noise_std_",
     "n_inducing_", "t_max_", "kernel_", "n_features_", "residual_share_",
 )  # fmt: skip
+#: Rows whose precision has no harmonic above this share are observed evenly: independent frequencies say it all.
+EVEN = 0.1
 #: Numbers of features up to which they are kept in float64.
 FEW = 20_000_000
 #: Twice the highest frequency, at most, of longitudes that are not evenly spaced, unless given.
@@ -176,6 +186,9 @@ class HarmonicGPGlobe(BaseEstimator):
         lengthscale: in Earth radii; None learns it.
         field_std: the standard deviation of the field, in units of the data; None learns it.
         noise_level: the standard deviation of the noise, in units of the data; None learns it.
+        posterior: "block": frequencies are independent, and error bars nearly the same all along a parallel; "joint": they know
+            where the holes are; "auto": joint where rows are observed unevenly.
+        n_draws: of the joint posterior, from which its variances are estimated; exact up to 2,048 features.
         bound: "tight" or "elbo".
         max_evaluations: of the bound in learning, on strips of latitudes.
         full_evaluations: and on all rows at the end.
@@ -207,6 +220,8 @@ class HarmonicGPGlobe(BaseEstimator):
         lengthscale: float | None = None,
         field_std: float | None = None,
         noise_level: float | None = None,
+        posterior: str = "auto",
+        n_draws: int = 64,
         bound: Bound = "tight",
         max_evaluations: int = 40,
         full_evaluations: int = 2,
@@ -223,6 +238,8 @@ class HarmonicGPGlobe(BaseEstimator):
         self.lengthscale = lengthscale
         self.field_std = field_std
         self.noise_level = noise_level
+        self.posterior = posterior
+        self.n_draws = n_draws
         self.bound = bound
         self.max_evaluations = max_evaluations
         self.full_evaluations = full_evaluations
@@ -262,7 +279,9 @@ class HarmonicGPGlobe(BaseEstimator):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise ValueError(f"{name} must be a positive number; got {value!r}.")
-        for name, least in (("max_evaluations", 1), ("full_evaluations", 0)):
+        if self.posterior not in ("auto", "block", "joint"):
+            raise ValueError(f'posterior must be "auto", "block" or "joint"; got {self.posterior!r}.')
+        for name, least in (("max_evaluations", 1), ("full_evaluations", 0), ("n_draws", 2)):
             if int(getattr(self, name)) < least:
                 raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)!r}.")
         if self.dtype not in ("auto", "float32", "float64"):
@@ -397,7 +416,11 @@ class HarmonicGPGlobe(BaseEstimator):
         tolerance = 1e-9 if parallels.A.dtype == torch.float64 else 1e-5
         for slices, field in fields:
             fit = field_closed_form(parallels, field, self.model_.s2, self.bound, tolerance)
-            self._groups.append((slices, FieldPredictor(whitened, fit.posterior)))
+            posterior = fit.posterior
+            if self.posterior == "joint" or (self.posterior == "auto" and coupling(field) > EVEN):
+                draws = joint_draws(parallels, fit, int(self.n_draws), self.random_state)
+                posterior = replace(posterior, draws=draws)
+            self._groups.append((slices, FieldPredictor(whitened, posterior)))
             self._sites.append((field.latitudes, fit.parts.weights.float()))
             total, cells = total + fit.bound, cells + field.n_cells * len(slices)
         self.residual_share_ = float(parallels.residual.mean()) / self.model_.s2
@@ -444,10 +467,16 @@ class HarmonicGPGlobe(BaseEstimator):
         self.kernels_ = {}
         features = self.model_.features()
         whitened = features.whiten()
-        form, residual = points_closed_form(features, whitened, cloud, self.model_.s2, self.bound)
-        self._groups = [([0], FieldPredictor(whitened, FieldPosterior.of_blocks(form.posterior, features)))]
+        form, statistics = points_statistics(features, whitened, cloud, self.model_.s2, self.bound)
+        posterior = FieldPosterior.of_blocks(form.posterior, features)
+        if self.posterior != "block":
+            draws = points_draws(features, statistics, self.model_.s2, int(self.n_draws), self.random_state)
+            if draws is None:
+                self.notes_.append("too many features for a joint posterior of points: error bars are those of blocks.")
+            posterior = replace(posterior, draws=draws)
+        self._groups = [([0], FieldPredictor(whitened, posterior))]
         self._sites = []
-        self.residual_share_ = residual / self.model_.s2
+        self.residual_share_ = float(statistics.residual.mean()) / self.model_.s2
         self._finish_attributes(form.bound / len(y))
         self._show(bar, 100)
 
@@ -627,6 +656,8 @@ class HarmonicGPGlobe(BaseEstimator):
             tensors["axes.longitudes"] = torch.from_numpy(np.ascontiguousarray(axes.longitudes))
         for k, (_, predictor) in enumerate(self._groups):
             tensors[f"{k}.mean"] = predictor.posterior.mean
+            if predictor.posterior.draws is not None:
+                tensors[f"{k}.draws"] = predictor.posterior.draws
             if self._sites:
                 tensors[f"{k}.latitudes"], tensors[f"{k}.weights"] = self._sites[k]
             else:
@@ -665,7 +696,7 @@ class HarmonicGPGlobe(BaseEstimator):
         model._groups, model._sites = [], []
         parallels = None
         for k, slices in enumerate(header["groups"]):
-            mean = tensors[f"{k}.mean"]
+            mean, draws = tensors[f"{k}.mean"], tensors.get(f"{k}.draws")
             if f"{k}.M" in tensors:
                 M = tensors[f"{k}.M"]
             else:
@@ -675,7 +706,7 @@ class HarmonicGPGlobe(BaseEstimator):
                     parallels = Parallels.of(whitened, latitudes, dtype)
                 M, _ = covariance(parallels, weights.double(), parallels.A.dtype)
                 model._sites.append((latitudes, weights))
-            model._groups.append(([int(i) for i in slices], FieldPredictor(whitened, FieldPosterior(mean, M))))
+            model._groups.append(([int(i) for i in slices], FieldPredictor(whitened, FieldPosterior(mean, M, draws))))
         return model
 
     def _show_part(self, bar: Any, k: int, n: int, part: float) -> None:
@@ -699,10 +730,7 @@ class HarmonicGPGlobe(BaseEstimator):
 def _extent(axes: GridAxes) -> tuple[float, float]:
     """The latitudes that the rows cover, half a step beyond the last; of one row, as wide as its cells."""
     lat = axes.latitudes
-    if len(lat) > 1:
-        half = 0.5 * float(np.diff(lat).max())
-    else:
-        half = 180 / axes.order if axes.order else 180 / MAX_UNEVEN
+    half = 0.5 * float(np.diff(lat).max()) if len(lat) > 1 else 180 / (axes.order or MAX_UNEVEN)
     return max(-90.0, float(lat[0]) - half), min(90.0, float(lat[-1]) + half)
 
 

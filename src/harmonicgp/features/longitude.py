@@ -164,9 +164,10 @@ class LongitudeWhitened(Whitened):
     def _solved(self, K: Tensor) -> Tensor:
         return self.factor.whiten(K, None if bool(self.alive.all()) else self.alive)[0]
 
-    def chunks(self, latitudes: Tensor) -> Iterator[slice]:
+    def chunks(self, latitudes: Tensor, most: int | None = None) -> Iterator[slice]:
         """Of columns, so that features stay small."""
         size = max(1, _CHUNK // ((self.features.t_max + 1) * len(self.features.Z)))
+        size = size if most is None else min(size, most)
         return (slice(i, min(i + size, len(latitudes))) for i in range(0, len(latitudes), size))
 
     def variance(self) -> float:

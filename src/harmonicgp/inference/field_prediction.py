@@ -14,6 +14,8 @@ from harmonicgp.inference.fields import FieldPosterior, Waves, spread
 from harmonicgp.inference.sampling import PriorPath
 
 _RADIANS = math.pi / 180
+#: That a step may hold at a time.
+_NUMBERS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -46,17 +48,22 @@ class FieldPredictor:
         self, latitudes: Tensor, offsets: Tensor, variance: bool = True
     ) -> Iterator[tuple[slice, Tensor, Tensor | None, Tensor]]:
         """Chunk by chunk of parallels (latitude, offset): coefficients of the mean [2, P, n, t_max + 1], of the variance
-        [3, t_max + 1, n], and the residual variance [n].
+        (independent blocks: [3, t_max + 1, n], see `FieldPosterior.variances`; joint: of all draws, as of the mean), and the
+        residual variance [n].
         """
-        dtype = self.posterior.M.dtype
-        for rows in self.whitened.chunks(latitudes):
+        dtype, draws = self.posterior.M.dtype, self.posterior.draws
+        most = None if draws is None or not variance else max(1, _NUMBERS // (len(draws) * len(draws[0, 0])))
+        for rows in self.whitened.chunks(latitudes, most):
             a = self.whitened.parallels(latitudes[rows], offsets[rows])
             squares = a.abs().square()
             if a.is_complex() and self.features.n_sines < self.features.t_max:
                 squares[-1] = a.real[-1].square()  # the highest frequency, its own conjugate
             residual = (self.whitened.variance() - squares.sum((0, 1))).clamp_min(0.0)
-            real, imaginary = a.real.to(dtype), a.imag.to(dtype) if a.is_complex() else None
-            V = self.posterior.variances(real, imaginary) if variance else None
+            V = None
+            if variance and draws is None:
+                V = self.posterior.variances(a.real.to(dtype), a.imag.to(dtype) if a.is_complex() else None)
+            elif variance:
+                V = self._along(a, draws)
             yield rows, self._along(a), V, residual
 
     def grid(self, latitudes: Tensor, longitudes: Tensor, variance: bool = True) -> tuple[Tensor, Tensor | None]:
@@ -71,9 +78,7 @@ class FieldPredictor:
             for rows, c, V, residual in self.parallels(latitudes, offset.expand(len(latitudes)), variance):
                 mean[:, rows, columns] = spread(c.double(), waves)
                 if spread_ is not None and V is not None:
-                    V = V.double()
-                    v = V[0].mT @ waves.cos.square() + V[1].mT @ waves.sin.square() + V[2].mT @ (waves.cos * waves.sin)
-                    spread_[rows, columns] = v.clamp_min(0.0) + residual[:, None]
+                    spread_[rows, columns] = self._row_variances(V.double(), waves) + residual[:, None]
         return mean, spread_
 
     def points(self, longitudes: Tensor, latitudes: Tensor, variance: bool = True) -> tuple[Tensor, Tensor | None]:
@@ -91,10 +96,32 @@ class FieldPredictor:
                 own = c.double()[:, :, at]  # [2, P, n, t_max + 1]
                 mean[:, points] = (own[0] * waves.cos.mT).sum(-1) + (own[1] * waves.sin.mT).sum(-1)
                 if spread_ is not None and V is not None:
-                    v = V.double()[..., at]
-                    waves_ = torch.stack((waves.cos.square(), waves.sin.square(), waves.cos * waves.sin))
-                    spread_[points] = (v * waves_).sum((0, 1)).clamp_min(0.0) + residual[at]
+                    spread_[points] = self._point_variances(V.double(), at, waves) + residual[at]
         return mean, spread_
+
+    def _row_variances(self, V: Tensor, waves: Waves) -> Tensor:
+        """[rows, columns] of the features' part."""
+        if self.posterior.draws is None:
+            v = V[0].mT @ waves.cos.square() + V[1].mT @ waves.sin.square() + V[2].mT @ (waves.cos * waves.sin)
+            return v.clamp_min(0.0)
+        total = torch.zeros(V.shape[2], waves.cos.shape[1], dtype=V.dtype)
+        for some in torch.arange(V.shape[1]).split(max(1, _NUMBERS // total.numel())):
+            total += spread(V[:, some], waves).square().sum(0)
+        return total / V.shape[1]
+
+    def _point_variances(self, V: Tensor, at: Tensor, waves: Waves) -> Tensor:
+        """[n] of the features' part, for points on rows `at`."""
+        if self.posterior.draws is None:
+            kinds = torch.stack((waves.cos.square(), waves.sin.square(), waves.cos * waves.sin))
+            return (V[..., at] * kinds).sum((0, 1)).clamp_min(0.0)
+        total = torch.zeros(len(at), dtype=V.dtype)
+        for part in torch.arange(len(at)).split(max(1, _NUMBERS // V[0, :, 0].numel())):
+            own = V[:, :, at[part]]  # [2, S, n, t_max + 1]
+            f = torch.einsum("snt,tn->sn", own[0], waves.cos[:, part]) + torch.einsum(
+                "snt,tn->sn", own[1], waves.sin[:, part]
+            )
+            total[part] = f.square().mean(0)
+        return total
 
     def components(self, latitudes: Tensor, longitudes: Tensor, frequencies: list[int]) -> Tensor:
         """The mean of single frequencies as fields, [frequencies, P, rows, columns]."""

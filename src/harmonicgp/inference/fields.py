@@ -32,6 +32,8 @@ from harmonicgp.linalg import NotPositiveDefiniteError, cholesky, conjugate_grad
 
 Progress = Callable[[str, float], object]
 _RADIANS = math.pi / 180
+#: Features up to which the joint covariance is exact.
+MAX_EXACT_DRAWS = 2048
 #: Numbers of float64 that a chunk of frequencies holds.
 _CHUNK = 1 << 25
 
@@ -164,6 +166,9 @@ class FieldPosterior:
 
     mean: Tensor  #: [P, 2, t_max + 1, m], float64; sines of frequencies that have none are zero
     M: Tensor  #: [2, t_max + 1, m, m], Lambda^{-1} = M' M
+    draws: Tensor | None = (
+        None  #: deviations [S, 2, t_max + 1, m] of the joint posterior, whose mean square is its covariance
+    )
 
     def variances(self, a: Tensor, imaginary: Tensor | None = None) -> Tensor:
         """Of features [t_max + 1, m, n] along a row: what goes with cos^2, sin^2 and cos sin, [3, t_max + 1, n].
@@ -186,6 +191,10 @@ class FieldPosterior:
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """N draws of v, [n, P, 2, t_max + 1, m]."""
+        if self.draws is not None:
+            mixing = torch.randn(n * len(self.mean), len(self.draws), dtype=torch.float64, generator=generator)
+            shift = torch.tensordot(mixing / math.sqrt(len(self.draws)), self.draws.double(), 1)
+            return self.mean + shift.unflatten(0, (n, len(self.mean)))
         white = torch.randn(n, *self.mean.shape, dtype=torch.float64, generator=generator).to(self.M.dtype)
         shift = torch.einsum("ctab,npcta->npctb", self.M, white)
         alive = self.M.diagonal(dim1=-2, dim2=-1).amax(-1) > 0
@@ -279,7 +288,10 @@ def field_closed_form(
     max_iterations: int = 200,
     start: Tensor | None = None,
 ) -> FieldFit:
-    """The optimal posterior of a field at a noise variance, and the bound there."""
+    """The optimal posterior of a field at a noise variance, and the bound there.
+
+    With independent blocks; `joint_draws` gives the joint covariance.
+    """
     if not (0 < s2 < math.inf):
         raise ValueError(f"the noise variance must be a positive number; got {s2}.")
     dtype, features = parallels.A.dtype, parallels.features
@@ -287,22 +299,84 @@ def field_closed_form(
     sites = Sites(s2, field.precision(s2, dtype), waves)
     D, y = sites.D, torch.where(field.present, field.values, 0.0).to(dtype)
     M, logdet = covariance(parallels, sites.weights, dtype)
-    shape = (len(y), 2, features.t_max + 1, len(features.Z))
+    mean, iterations = _solved(parallels, sites, M, D * y, tolerance, max_iterations, start)
+    posterior = FieldPosterior(mean, M)
+    value = _bound(parallels, field, sites, posterior, logdet, y, bound)
+    return FieldFit(posterior, value, iterations, sites)
+
+
+def _solved(
+    parallels: Parallels,
+    sites: Sites,
+    M: Tensor,
+    field: Tensor,
+    tolerance: float,
+    max_iterations: int,
+    start: Tensor | None = None,
+) -> tuple[Tensor, int]:
+    """(I + A D A')^{-1} A times fields [P, rows, columns], by conjugate gradients: [P, 2, t_max + 1, m]."""
+    dtype, waves = parallels.A.dtype, sites.waves
+    rhs = parallels.from_rows(gathered(field, waves)).double()
+    shape = rhs.shape
 
     def matvec(v: Tensor) -> Tensor:
-        u = v.reshape(shape)
-        return v + parallels.from_rows(gathered(D * spread(parallels.to_rows(u), waves), waves)).flatten(1).double()
+        spread_out = spread(parallels.to_rows(v.reshape(shape)), waves)
+        return v + parallels.from_rows(gathered(sites.D * spread_out, waves)).flatten(1).double()
 
     def precondition(v: Tensor) -> Tensor:
         u = v.reshape(shape).to(dtype).permute(1, 2, 3, 0)  # [2, t, m, P]
         return (M.mT @ (M @ u)).permute(3, 0, 1, 2).flatten(1).double()
 
-    rhs = parallels.from_rows(gathered(D * y, waves)).flatten(1).double()
-    start = precondition(rhs) if start is None else start.flatten(1)
-    mu, iterations = conjugate_gradients(matvec, rhs, precondition, start, tolerance, max_iterations)
-    posterior = FieldPosterior(mu.reshape(shape), M)
-    value = _bound(parallels, field, sites, posterior, logdet, y, bound)
-    return FieldFit(posterior, value, iterations, sites)
+    first = precondition(rhs.flatten(1)) if start is None else start.flatten(1)
+    v, iterations = conjugate_gradients(matvec, rhs.flatten(1), precondition, first, tolerance, max_iterations)
+    return v.reshape(shape), iterations
+
+
+def coupling(field: Field, t: int = 16) -> float:
+    """How unevenly the rows are observed: the largest of the first harmonics of the precision, as a share, over the rows."""
+    D = field.precision(float(field.noise[field.present].mean()) if field.noise is not None else 1.0, torch.float64)
+    angle = torch.arange(1, min(t, len(field.longitudes)) + 1)[:, None] * field.longitudes * _RADIANS
+    parts = torch.complex(D @ angle.cos().mT, D @ angle.sin().mT).abs().amax(-1)
+    total = D.sum(-1)
+    seen = total > 0
+    return float((parts[seen] / total[seen]).square().mean().sqrt())
+
+
+@torch.no_grad()
+def joint_draws(parallels: Parallels, fit: FieldFit, n: int = 64, seed: int = 0, tolerance: float = 1e-4) -> Tensor:
+    """Deviations [S, 2, t_max + 1, m] from the mean under the joint posterior: their mean square is its covariance.
+
+    Independent blocks cannot say that a hole is less certain than the rest of its row; the joint posterior can. Few features:
+    exactly, by as many deviations as there are features. Else n draws: of the prior, less what data drawn from it tell of it.
+    """
+    features, sites, M = parallels.features, fit.parts, fit.posterior.M
+    D, shape = sites.D, (2, features.t_max + 1, len(features.Z))
+    alive = torch.zeros(shape, dtype=torch.bool)
+    alive[0], alive[1, 1 : features.n_sines + 1] = True, True
+    F = int(alive.sum())
+    if F <= MAX_EXACT_DRAWS:
+        eye = torch.zeros(F, *shape, dtype=torch.float64)
+        eye[:, alive] = torch.eye(F, dtype=torch.float64)
+        columns = [
+            parallels.from_rows(gathered(D * spread(parallels.to_rows(part), sites.waves), sites.waves))[:, alive]
+            for part in eye.split(64)
+        ]
+        H = torch.cat(columns).double()
+        H = 0.5 * (H + H.mT) + torch.eye(F, dtype=torch.float64)
+        C, info = torch.linalg.cholesky_ex(H)
+        if not bool(info):
+            eye[:, alive] = math.sqrt(F) * torch.linalg.solve_triangular(
+                C, torch.eye(F, dtype=torch.float64), upper=False
+            )
+            return eye.to(M.dtype)
+    generator, draws = torch.Generator().manual_seed(seed), []
+    root = D.sqrt()
+    for part in torch.arange(n).split(max(1, min(n, (1 << 26) // D.numel()))):
+        v = torch.randn(len(part), *shape, dtype=torch.float64, generator=generator) * alive
+        white = torch.randn(len(part), *D.shape, dtype=D.dtype, generator=generator)
+        told = D * spread(parallels.to_rows(v), sites.waves) + root * white
+        draws.append((v - _solved(parallels, sites, M, told, tolerance, 200)[0]).to(M.dtype))
+    return torch.cat(draws)
 
 
 def _bound(

@@ -12,7 +12,8 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from harmonicgp.features.longitude import LongitudeFeatures, LongitudeWhitened
-from harmonicgp.inference.closed_form import ClosedForm, closed_form, gather_statistics, streaming_matvec
+from harmonicgp.inference.closed_form import ClosedForm, Statistics, closed_form, gather_statistics, streaming_matvec
+from harmonicgp.inference.fields import MAX_EXACT_DRAWS
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.linalg import NotPositiveDefiniteError
 from harmonicgp.training.fields import Array, GlobeModel
@@ -34,16 +35,33 @@ class Points:
         return Points(self.X[chosen], self.y[chosen], None if self.noise is None else self.noise[chosen])
 
 
-def points_closed_form(
+def points_statistics(
     features: LongitudeFeatures, whitened: LongitudeWhitened, points: Points, s2: float, bound: Bound = "tight"
-) -> tuple[ClosedForm, float]:
-    """The optimal posterior, in batches, and the mean residual variance."""
+) -> tuple[ClosedForm, Statistics]:
+    """The optimal posterior, in batches, and the statistics it comes from."""
     size = max(64, (1 << 24) // features.n_features)
     weights = None if points.noise is None else s2 / (s2 + points.noise)
     statistics = gather_statistics(whitened, features.shapes, points.X, points.y[None], weights, size)
     matvec = None if statistics.S is not None else streaming_matvec(whitened, points.X, weights, size)
     form = closed_form(statistics, s2, "block", bound, matvec=matvec)
-    return form, float(statistics.residual.mean())
+    return form, statistics
+
+
+def points_draws(features: LongitudeFeatures, statistics: Statistics, s2: float, n: int, seed: int) -> Tensor | None:
+    """As `inference.fields.joint_draws`, from the dense statistics; None where there are none."""
+    if statistics.S is None:
+        return None
+    F = len(statistics.S)
+    C = torch.linalg.cholesky(torch.eye(F, dtype=torch.float64) + statistics.S / s2)
+    if F <= MAX_EXACT_DRAWS:
+        white = math.sqrt(F) * torch.eye(F, dtype=torch.float64)
+    else:
+        white = torch.randn(F, n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    v = torch.linalg.solve_triangular(C.mT, white, upper=True).mT.unflatten(1, features.shapes[0])
+    T, sines = features.t_max + 1, features.n_sines
+    draws = torch.zeros(len(v), 2, T, len(features.Z), dtype=torch.float64)
+    draws[:, 0], draws[:, 1, 1 : sines + 1] = v[:, :T], v[:, T:]
+    return draws
 
 
 def learn_points(
@@ -82,7 +100,7 @@ def learn_points(
         candidate = at(x)
         features = candidate.features()
         try:
-            form, _ = points_closed_form(features, features.whiten(), points, candidate.s2, bound)
+            form, _ = points_statistics(features, features.whiten(), points, candidate.s2, bound)
         except NotPositiveDefiniteError:
             return 1e10
         history.append({
