@@ -67,7 +67,8 @@ class Factor:
     def gathered(self) -> Tensor:
         """The gradient of K from all backward passes since `gathering`."""
         P = self._carrier.grad
-        return torch.zeros_like(self.L) if P is None else _carried(P, self._narrow(P.dtype))
+        self._carrier.grad = None
+        return torch.zeros_like(self.L) if P is None else _carried(P, self._narrow(P.dtype), P.mT)
 
     def solve(self, B: Tensor) -> Tensor:
         """L^{-1} B."""
@@ -99,9 +100,9 @@ class _Carry(torch.autograd.Function):
         return _carried(P, ctx.narrow(P.dtype)).to(ctx.dtype), None
 
 
-def _carried(P: Tensor, L: Tensor) -> Tensor:
-    """-1/2 L^{-H} (P + P^H) L^{-1}, of P the lower triangle with its diagonal halved."""
-    gK = P.new_empty(P.shape).mT  # laid out as K most often is
+def _carried(P: Tensor, L: Tensor, gK: Tensor | None = None) -> Tensor:
+    """-1/2 L^{-H} (P + P^H) L^{-1}, of P the lower triangle with its diagonal halved; gK may be P's own place."""
+    gK = P.new_empty(P.shape).mT if gK is None else gK  # laid out as K most often is
     factors, given, into = (_blocks(t) for t in (L, P, gK))
 
     def work(b: slice) -> None:

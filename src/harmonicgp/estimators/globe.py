@@ -225,7 +225,7 @@ class HarmonicGPGlobe(BaseEstimator):
         bound: Bound = "tight",
         max_evaluations: int = 40,
         full_evaluations: int = 2,
-        memory: float = 6e9,
+        memory: float = 7e9,
         dtype: str = "auto",
         random_state: int = 0,
         progress: bool = True,

@@ -464,7 +464,9 @@ def field_bound(
         assert right.grad is not None
         _through(features, Z, latitudes, right.grad * twice)
     gK = factor.gathered()
-    _through(features, Z, Z, 0.5 * (gK + gK.mT) * twice)
+    for t in range(len(gK)):
+        gK[t] = (0.5 * twice[t, 0, 0]) * (gK[t] + gK[t].mT)
+    _through(features, Z, Z, gK)
     scale = features.zonal.scale
     if scale.requires_grad:
         scale.backward(-by_variance.sum())

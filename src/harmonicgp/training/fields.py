@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 import gpytorch
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from harmonicgp.features.longitude import LongitudeFeatures
@@ -30,8 +29,10 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 #: Rows of a grid from which on strips stand for it, the share of rows that they hold, and how many there are.
 STRIPS_FROM, STRIPS_SHARE, STRIPS = 120, 0.12, 6
+#: The longest step of a logarithm in learning.
+LONGEST = 0.7
 #: The residual of the features, on average, may be this share of the noise.
-RESIDUAL_SHARE = 0.1
+RESIDUAL_SHARE = 0.05
 
 BASES: dict[str, Callable[[], gpytorch.kernels.Kernel]] = {
     "rbf": gpytorch.kernels.RBFKernel,
@@ -208,16 +209,50 @@ def learn(
             return 1e10, np.zeros(int(free.sum()))
         return value, slope[free]
 
-    found = minimize(
-        guarded, start[free], jac=True, method="L-BFGS-B", bounds=limits[free],
-        options={"maxfun": max_evaluations, "ftol": 1e-7, "gtol": 1e-5, "maxcor": 6},
-    )  # fmt: skip
+    x, value, inverse = _descend(guarded, start[free], limits[free], max_evaluations)
     theta = start.copy()
-    theta[free] = found.x
-    inverse: Any = found.hess_inv
-    return Learned(
-        objective.at(theta), -float(found.fun), objective.history, whole, free, np.asarray(inverse.todense())
-    )
+    theta[free] = x
+    return Learned(objective.at(theta), -value, objective.history, whole, free, inverse)
+
+
+def _descend(
+    function: Callable[[Array], tuple[float, Array]], x: Array, limits: Array, evaluations: int
+) -> tuple[Array, float, Array]:
+    """A minimum of a few logarithms by BFGS within limits: no step is longer than `LONGEST`, so that none ends in the wild.
+
+    Gives the place, the value and the inverse of the curvature.
+    """
+    inverse, fresh = np.eye(len(x)), True
+    value, slope = function(x)
+    evaluations -= 1
+    while evaluations > 0:
+        step = -(inverse @ slope)
+        step = step * min(1.0, LONGEST / max(1e-12, float(np.abs(step).max())))
+        best = None
+        while evaluations > 0 and float(np.abs(step).max()) > 1e-4:
+            place = np.clip(x + step, limits[:, 0], limits[:, 1])
+            new, new_slope = function(place)
+            evaluations -= 1
+            if new < value - 1e-4 * abs(float(slope @ (place - x))):
+                best = place, new, new_slope
+                break
+            step = step * 0.3
+        if best is None:
+            if fresh:
+                break
+            inverse, fresh = np.eye(len(x)) * 0.1, True  # once more, downhill
+            continue
+        moved, turned = best[0] - x, best[2] - slope
+        bend = float(moved @ turned)
+        if bend > 1e-12:
+            if fresh:
+                inverse = np.eye(len(x)) * bend / float(turned @ turned)
+            left = np.eye(len(x)) - np.outer(moved, turned) / bend
+            inverse, fresh = left @ inverse @ left.T + np.outer(moved, moved) / bend, False
+        gained, (x, value, slope) = value - best[1], best
+        if gained < 1e-6 * max(1.0, abs(value)) and not fresh:
+            break
+    return x, value, inverse
 
 
 def _few(fields: Sequence[Field], most: int = 4) -> list[Field]:
@@ -275,14 +310,14 @@ def _cut(model: GlobeModel, part: float) -> GlobeModel:
 def largest_sizes(rows: int, longitudes: int, extent: float, memory: float) -> tuple[int, int]:
     """M and t_max that fit into some bytes, for rows over an extent of degrees: resolved as much along as across.
 
-    Held are the features of all rows (float32), two factors of each frequency (float32) and the kernel's (float64).
+    Held are the features of all rows (float32), two factors of each frequency (float32), the kernel's and its gradient (float64).
     """
-    room = 0.75 * memory - 48.0 * rows * longitudes
+    room = 0.9 * memory - 48.0 * rows * longitudes
 
     def frequencies(m: int) -> int:
         return max(0, min(longitudes // 2, round(180 * m / extent)))
 
     m = 1
-    while m < min(rows, 4096) and (frequencies(m + 1) + 1) * (m + 1) * (4.0 * rows + 16.0 * (m + 1)) <= room:
+    while m < min(rows, 4096) and (frequencies(m + 1) + 1) * (m + 1) * (4.0 * rows + 24.0 * (m + 1)) <= room:
         m += 1
     return m, frequencies(m)
