@@ -19,7 +19,9 @@ def files(tmp_path):
     values[2:4, 3:6] = np.nan
     field = xarray.DataArray(values, {"lat": lat, "lon": lon}, ("lat", "lon"), attrs={"units": "K"})
     xarray.Dataset({"sst": field, "other": 0 * field}).to_netcdf(tmp_path / "sst.nc")
-    xarray.Dataset(coords={"lat": np.linspace(-60, 60, 7), "lon": np.linspace(-30, 30, 5)}).to_netcdf(tmp_path / "grid.nc")
+    xarray.Dataset(coords={"lat": np.linspace(-60, 60, 7), "lon": np.linspace(-30, 30, 5)}).to_netcdf(
+        tmp_path / "grid.nc"
+    )
     return tmp_path
 
 

@@ -59,16 +59,9 @@ class Factor:
         narrow = _Versions(L)
         return cls(L, jitter, _Carry.apply(K, narrow), narrow)
 
-    def gathering(self) -> Factor:
-        """The same factor, which keeps what many backward passes bring: `gathered` is then the gradient of K."""
-        carrier = self.L.new_zeros(()).expand(self.L.shape).requires_grad_()
-        return Factor(self.L, self.jitter, carrier, self._narrow)
-
-    def gathered(self) -> Tensor:
-        """The gradient of K from all backward passes since `gathering`."""
-        P = self._carrier.grad
-        self._carrier.grad = None
-        return torch.zeros_like(self.L) if P is None else _carried(P, self._narrow(P.dtype), P.mT)
+    def carried(self, P: Tensor) -> Tensor:
+        """The gradient of K from that of A = L^{-1} B, as P = gA A^H; it takes the place of P."""
+        return _carried(P, self._narrow(P.dtype), P.mT)
 
     def solve(self, B: Tensor) -> Tensor:
         """L^{-1} B."""

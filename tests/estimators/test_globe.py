@@ -310,3 +310,9 @@ def test_scores_weigh_by_area():
     found = field_scores(mean, np.ones(2), y, np.array([1.0, 3.0]))
     assert found["rmse"] == pytest.approx(np.sqrt(0.5))
     assert found["weighted_rmse"] == pytest.approx(0.5)
+
+
+def test_pictures(fitted, tmp_path):
+    fitted.plot(tmp_path / "map.png")
+    assert {path.name for path in tmp_path.iterdir()} == {"map.png", "map-spectrum.png"}
+    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in tmp_path.iterdir())

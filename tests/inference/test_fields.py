@@ -25,6 +25,7 @@ from harmonicgp.inference.fields import (
     joint_draws,
 )
 from harmonicgp.kernels.globe import GlobeKernel
+from harmonicgp.training.points import Points, points_statistics
 from tests.reference import log_marginal
 
 BASES = {
@@ -265,3 +266,64 @@ def test_coupling_tells_holes_from_scattered_gaps():
     even.present[:] = torch.rand(even.present.shape, generator=generator) < 0.7
     holed.present[20:60, 30:90] = False
     assert coupling(even) < 0.1 < coupling(holed)
+
+
+def dense_block_bound(k, field, latitudes, t_max, order, meridian, s2, jitter):
+    """The tight bound with independent blocks over cells, written out densely with its graph: nothing of ours but the kernel."""
+    X, y, _ = cells(field)
+    turns = torch.arange(order, dtype=torch.float64) * (360 / order)
+    Z = torch.stack((torch.full_like(latitudes, meridian), latitudes), -1)
+    orbit = torch.stack([Z + torch.tensor([turn, 0.0]) for turn in turns.tolist()])  # [order, m, 2]
+    around = torch.stack([k(Z, o).to_dense() for o in orbit])  # k(z, s.z')
+    across = torch.stack([k(o, X).to_dense() for o in orbit])  # k(s.z, x)
+    blocks = []
+    for t in range(t_max + 1):
+        phase = torch.exp(2j * math.pi * t * torch.arange(order) / order).to(torch.complex128)
+        twice = 1.0 if t == 0 or 2 * t == order else 2.0
+        Kzz = twice * torch.einsum("s,sij->ij", phase.conj(), around.to(torch.complex128)).real / order
+        Kzx = twice * torch.einsum("s,sij->ij", phase, across.to(torch.complex128)) / order
+        L = torch.linalg.cholesky(0.5 * (Kzz + Kzz.mT) + jitter[t] * torch.eye(len(Z), dtype=torch.float64))
+        for part in (Kzx.real,) if twice == 1.0 else (Kzx.real, Kzx.imag):
+            blocks.append(torch.linalg.solve_triangular(L, part, upper=False))
+    A = torch.cat(blocks)
+    eye = torch.eye(len(A), dtype=torch.float64)
+    mu = torch.linalg.solve(eye + A @ A.mT / s2, A @ y[0] / s2)
+    logdet = sum(torch.logdet(torch.eye(len(a), dtype=torch.float64) + a @ a.mT / s2) for a in blocks)
+    r = k(X, diag=True) - A.square().sum(0)
+    fit = y[0] @ y[0] / s2 - (A @ y[0] / s2) @ mu
+    return -0.5 * (fit + logdet + torch.log1p(r / s2).sum() + len(X) * torch.log(2 * math.pi * s2))
+
+
+@pytest.mark.parametrize("name", ["rbf", "matern32", "matern52"])
+def test_bound_and_gradients_are_those_of_a_dense_block_reference(name):
+    field, latitudes = grid(), torch.linspace(-75, 75, 6, dtype=torch.float64)
+    ours, dense = kernel(name, 0.25), kernel(name, 0.25)
+    s2, other = (torch.tensor(0.3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    features = LongitudeFeatures(ours, latitudes, 9, 36, -175.0)
+    jitter = features.whiten().factor.jitter
+    fit = field_bound(features, field, s2, "tight", torch.float64, 1e-14)
+    expected = dense_block_bound(dense, field, latitudes, 9, 36, -175.0, other, jitter)
+    (-expected).backward()
+    assert fit.bound == pytest.approx(float(expected.detach()), rel=1e-9)
+    pairs = [(s2, other), *zip(ours.parameters(), dense.parameters(), strict=True)]
+    for a, b in pairs:
+        assert float(a.grad) == pytest.approx(float(b.grad), rel=1e-8)
+
+
+def test_scattered_points_in_batches_have_the_posterior_of_their_grid():
+    """A 2-degree grid in random order, nobody told that it is one."""
+    field = grid(2.0, hole=False, first=-179.0)
+    generator = torch.Generator().manual_seed(0)
+    present = torch.rand(field.present.shape, generator=generator) < 0.8
+    field = replace(field, present=present, values=field.values.float().double())
+    features = LongitudeFeatures(kernel("rbf", 0.2), -90 + (torch.arange(45).double() + 0.5) * 4, 18, None, -179.0)
+    whitened = features.whiten()
+    on_grid = field_closed_form(Parallels.of(whitened, field.latitudes, torch.float64), field, 0.3, tolerance=1e-10)
+    X, y, _ = cells(field)
+    order = torch.randperm(len(X), generator=generator)
+    points = Points(X[order], y[0, order])
+    form, _ = points_statistics(features, whitened, points, 0.3)
+    scattered = FieldPosterior.of_blocks(form.posterior, features)
+    assert form.bound == pytest.approx(on_grid.bound, rel=1e-9)
+    assert_close(scattered.mean, on_grid.posterior.mean, rtol=0, atol=1e-5)
+    assert_close(scattered.M, on_grid.posterior.M, rtol=0, atol=1e-5)

@@ -630,6 +630,24 @@ class HarmonicGPGlobe(BaseEstimator):
         """The mean log density of other data."""
         return -self.scores(data, y)["nll"]
 
+    def plot(self, path: str | Path, where: Any = None) -> None:
+        """A PNG of the mean and its error bar on a map with coasts; beside it, NAME-spectrum.png with the zonal spectrum."""
+        from harmonicgp.diagnostics.maps import Panel, draw_maps, draw_spectrum
+
+        check_is_fitted(self, "_groups")
+        axes, _ = self._where(where)
+        mean, variance = self._on_grid(axes, True)
+        assert variance is not None
+        units, name = self.units_ or "", self.name_ or "field"
+        panels = [
+            Panel(f"{name}: mean", mean[0], units=units),
+            Panel("error bar (standard deviation of the field)", np.sqrt(variance[0]), "positive", units),
+        ]
+        draw_maps(path, axes.longitudes, axes.latitudes, panels)
+        power = self.spectrum(axes.latitudes)
+        place = Path(path)
+        draw_spectrum(place.with_name(f"{place.stem}-spectrum.png"), power[0] if self.by is not None else power)
+
     # Keeping ------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:

@@ -26,7 +26,7 @@ from harmonicgp.linalg import Factor
 #: Longitudes this near to a lattice, in its steps, lie on it: the rounding of float32 degrees.
 ON_LATTICE = 1e-3
 #: Numbers that a chunk of columns may hold.
-_CHUNK = 1 << 23
+_CHUNK = 1 << 25
 
 
 class LongitudeFeatures(Features):

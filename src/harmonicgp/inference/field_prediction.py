@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harmonicgp.features.longitude import LongitudeFeatures, LongitudeWhitened
-from harmonicgp.inference.fields import FieldPosterior, Waves, spread
+from harmonicgp.inference.fields import FieldPosterior, Waves, narrowed, spread
 from harmonicgp.inference.sampling import PriorPath
 
 _RADIANS = math.pi / 180
@@ -61,7 +61,8 @@ class FieldPredictor:
             residual = (self.whitened.variance() - squares.sum((0, 1))).clamp_min(0.0)
             V = None
             if variance and draws is None:
-                V = self.posterior.variances(a.real.to(dtype), a.imag.to(dtype) if a.is_complex() else None)
+                imaginary = narrowed(a.imag, dtype) if a.is_complex() else None
+                V = self.posterior.variances(narrowed(a.real, dtype), imaginary)
             elif variance:
                 V = self._along(a, draws)
             yield rows, self._along(a), V, residual

@@ -16,7 +16,6 @@ at any mu, largest at the solution, and never above the log marginal likelihood.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,12 +29,11 @@ from harmonicgp.kernels.zonal import zonal_block, zonal_tiles
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.linalg import NotPositiveDefiniteError, cholesky, conjugate_gradients
 
-Progress = Callable[[str, float], object]
 _RADIANS = math.pi / 180
 #: Features up to which the joint covariance is exact.
 MAX_EXACT_DRAWS = 2048
-#: Numbers of float64 that a chunk of frequencies holds.
-_CHUNK = 1 << 25
+#: Features and factors below this are zero in single precision.
+TINY = 1e-18
 
 
 @dataclass(frozen=True)
@@ -101,11 +99,11 @@ class Waves:
         return cls(phase.cos().to(dtype), sin.to(dtype))
 
 
-def _frequencies(n: int, size: int) -> Iterator[slice]:
-    """Chunks of n frequencies of `size` numbers each."""
-    step = max(1, _CHUNK // max(1, size))
-    step = step + step % 2 if step > 1 else step
-    return (slice(i, min(i + step, n)) for i in range(0, n, step))
+def narrowed(a: Tensor, dtype: torch.dtype) -> Tensor:
+    """In another precision, and nothing where it nears the subnormal numbers, whose products are slower by orders."""
+    if dtype == a.dtype:
+        return a
+    return torch.where(a.abs() < TINY, 0.0, a).to(dtype)
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ class Parallels:
         for rows in whitened.chunks(latitudes):
             a = whitened.parallels(latitudes[rows])
             residual[rows] = (whitened.variance() - a.square().sum((0, 1))).clamp_min(0.0)
-            A[..., rows] = a.to(dtype)
+            A[..., rows] = narrowed(a, dtype)
         return cls(whitened, latitudes, A, residual)
 
     @property
@@ -272,7 +270,7 @@ def covariance(parallels: Parallels, weights: Tensor, dtype: torch.dtype) -> tup
                     "the precision of a frequency has no Cholesky factor: the noise is below the rounding of the features."
                 )
             logdet[kind, t] = 2 * C.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-            M[kind, t] = torch.linalg.solve_triangular(C, eye.expand_as(C), upper=False).to(dtype)
+            M[kind, t] = narrowed(torch.linalg.solve_triangular(C, eye.expand_as(C), upper=False), dtype)
 
         in_blocks(work, last - first, m)
     return M, logdet
@@ -392,42 +390,16 @@ def _bound(
 
 
 @torch.no_grad()
-def _sensitivities(
-    parallels: Parallels, field: Field, fit: FieldFit, bound: Bound
-) -> tuple[Callable[[slice], Tensor], Tensor, float]:
-    """At fixed q, the bound's derivatives: by the features of some rows [t_max + 1, m, rows], by k(x, x) of every row, by s2."""
-    sites, posterior, dtype = fit.parts, fit.posterior, parallels.A.dtype
-    D, P = sites.D.double(), len(field.values)
-    error = torch.where(field.present, field.values, 0.0).to(dtype) - spread(
-        parallels.to_rows(posterior.mean), sites.waves
-    )
-    r = parallels.residual[:, None]
-    open_ = D / (1 + D * r) if bound == "tight" else D  # -2 d/dr of the residual's term
-    share = open_.sum(1)  # [rows]
-    rho = gathered(sites.D * error, sites.waves)  # [2, P, rows, t]
-    V = posterior.variances(parallels.A)[:2].double()  # [2, t, rows]
-    spread_out = float((V * sites.powers((D * D).to(dtype))).sum())
-    by_residual = D * r * (open_ if bound == "tight" else D)
-    by_s2 = 0.5 * float(
-        (D.square() * error.double().square()).sum() + P * (spread_out + (by_residual - D * field.present).sum())
-    )
-
-    def by_features(rows: slice) -> Tensor:
-        a = parallels.A[..., rows].double()
-        g = torch.einsum("pctm,cprt->tmr", posterior.mean, rho[:, :, rows].double())
-
-        def work(t: slice) -> None:
-            for kind in range(2):
-                M = posterior.M[kind, t].double()
-                g[t] -= P * (M.mT @ (M @ a[t])) * sites.weights[kind, t, None, rows]
-            g[t] += P * a[t] * share[rows]
-
-        in_blocks(work, len(g), g.shape[1])
-        return g
-
-    return by_features, -0.5 * P * share, by_s2
+def _by_noise(parallels: Parallels, field: Field, fit: FieldFit, error: Tensor, V: Tensor, bound: Bound) -> float:
+    """The derivative of the bound by s2, at fixed q."""
+    D, P, r = fit.parts.D.double(), len(field.values), parallels.residual[:, None]
+    spread_out = float((V.double() * fit.parts.powers(fit.parts.D.square())).sum())
+    by_residual = D * D * r / (1 + D * r) if bound == "tight" else D * D * r
+    fit_term = float((D * error.double()).square().sum())
+    return 0.5 * (fit_term + P * (spread_out + float((by_residual - D).sum())))
 
 
+@torch.no_grad()
 def field_bound(
     features: LongitudeFeatures,
     field: Field,
@@ -439,42 +411,60 @@ def field_bound(
 ) -> FieldFit:
     """The optimum, and the gradients of the *negative* bound, added to the `.grad` of the kernel's parameters and of s2.
 
-    At the optimal q the bound's derivative in q vanishes: no derivative goes through a solve.
+    At the optimal q the bound's derivative in q vanishes: no derivative goes through a solve. With G the derivative by the
+    features of the rows, A = L^{-1} K(Z, rows), those of the kernel's matrices are L^{-T} G, and that of K(Z, Z) by the
+    product G A', see `linalg.Factor`.
     """
     whitened = features.whiten()
     parallels = Parallels.of(whitened, field.latitudes, dtype)
     fit = field_closed_form(parallels, field, float(s2.detach()), bound, tolerance, start=start)
-    by_features, by_variance, by_s2 = _sensitivities(parallels, field, fit, bound)
-    Z, T, n = features.latitudes, features.t_max, features.nodes()
+    sites, posterior, P = fit.parts, fit.posterior, len(field.values)
+    y = torch.where(field.present, field.values, 0.0).to(dtype)
+    error = y - spread(parallels.to_rows(posterior.mean), sites.waves)
+    rho = gathered(sites.D * error, sites.waves)  # [2, P, rows, t_max + 1]
+    D = sites.D.double()
+    share = (D / (1 + D * parallels.residual[:, None]) if bound == "tight" else D).sum(
+        1
+    )  # -2 d/dr of the residual's term
+    L, Z, T = whitened.factor.L, features.latitudes, features.t_max + 1
+    product = torch.zeros(L.shape, dtype=torch.float64)  # G A', summed over the rows
+    V = torch.zeros(2, T, len(field.latitudes), dtype=dtype)
     twice = features.multiplicity()[:, None, None]
-    # Through K(Z, Z), whose gradient the rows add to, chunk by chunk, and through K(Z, rows) of each chunk.
-    factor = whitened.factor.gathering()
-    alive = None if bool(whitened.alive.all()) else whitened.alive
+    weights, mean, rows_share = sites.weights.to(dtype), posterior.mean.to(dtype), (P * share).to(dtype)
+    sign = -whitened.alive.to(dtype)[:, None, None]  # of the negative bound; nothing where a frequency is rounding
     for rows in whitened.chunks(field.latitudes):
-        latitudes = field.latitudes[rows]
-        with torch.no_grad():
-            right = torch.zeros(T + 1, len(Z), len(latitudes), dtype=torch.float64)
-            for some, columns in zonal_tiles(features.zonal, Z, latitudes, n):
-                if some.stop > some.start:
-                    right[:, some, columns] = zonal_block(features.zonal, Z[some], latitudes[columns], T, n)
-            right *= twice
-        right.requires_grad_(True)
-        a, _ = factor.whiten(right, alive)
-        a.backward(-by_features(rows))
-        assert right.grad is not None
-        _through(features, Z, latitudes, right.grad * twice)
-    gK = factor.gathered()
-    for t in range(len(gK)):
-        gK[t] = (0.5 * twice[t, 0, 0]) * (gK[t] + gK[t].mT)
+        G = torch.empty(T, len(Z), rows.stop - rows.start, dtype=torch.float64)
+
+        def work(t: slice, rows: slice = rows, G: Tensor = G) -> None:
+            a = parallels.A[t, :, rows]
+            g = torch.einsum("pctm,cprt->tmr", mean[:, :, t], rho[:, :, rows, t])
+            for kind in range(2):
+                white = posterior.M[kind, t] @ a
+                V[kind, t, rows] = white.square().sum(1)
+                g -= (posterior.M[kind, t].mT @ white).mul_(P * weights[kind, t, None, rows])
+            g.addcmul_(a, rows_share[rows])
+            g *= sign[t]
+            product[t] += g @ a.mT
+            torch.linalg.solve_triangular(L[t].mT, g.double(), upper=True, out=G[t])
+            G[t] *= twice[t]
+
+        in_blocks(work, T, len(Z))
+        _through(features, Z, field.latitudes[rows], G)
+    gK = whitened.factor.carried(product)
+    for t in range(T):
+        gK[t] = (0.5 * float(twice[t])) * (gK[t] + gK[t].mT)
     _through(features, Z, Z, gK)
-    scale = features.zonal.scale
-    if scale.requires_grad:
-        scale.backward(-by_variance.sum())
+    with torch.enable_grad():
+        scale = features.zonal.scale
+        if scale.requires_grad:
+            scale.backward((0.5 * P * share).sum())
     if s2.requires_grad:
-        s2.backward(torch.tensor(-by_s2, dtype=s2.dtype))
+        slope = torch.tensor(-_by_noise(parallels, field, fit, error, V, bound), dtype=s2.dtype)
+        s2.grad = slope if s2.grad is None else s2.grad + slope
     return fit
 
 
+@torch.enable_grad()
 def _through(features: LongitudeFeatures, p: Tensor, q: Tensor, gradient: Tensor) -> None:
     """Gradients of c_t(p, q) on to the kernel's parameters, tile by tile."""
     for rows, columns in zonal_tiles(features.zonal, p, q, features.nodes()):
