@@ -39,6 +39,10 @@ def test_fit_and_predict(files):
     with xarray.open_dataset(files / "out.nc") as out:
         assert out.sst_mean.sizes == {"lat": 9, "lon": 18}
     assert not [path for path in files.iterdir() if path.name.startswith(".harmonicgp")]
+    assert "rbf, lengthscale" in run("info", files / "sst.hgp").stdout
+    table = files / "table.csv"
+    table.write_text("x,y\n1,2\n")
+    assert "netCDF" in complaint("predict", files / "sst.hgp", table, "-o", files / "out.csv", code=2)
 
 
 @pytest.mark.parametrize(

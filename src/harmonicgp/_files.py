@@ -195,6 +195,18 @@ def read_container(path: PathLike, kind: str, newest: int) -> Container:
     return Container(record["version"], record["library"], header, tensors)
 
 
+def kind_of(path: PathLike) -> str | None:
+    """What a file says that it holds; None for one that is no container."""
+    if not os.path.isfile(path):
+        return None
+    try:
+        with safe_open(os.fspath(path), framework="pt") as file:
+            kind = json.loads((file.metadata() or {}).get(_KEY, "null"))["kind"]
+    except (OSError, SafetensorError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return kind if isinstance(kind, str) else None
+
+
 def _check_readable(name: str, kind: str) -> None:
     try:
         status = os.stat(name)

@@ -8,7 +8,7 @@ import torch
 
 from harmonicgp._files import ModelFileError
 from harmonicgp.estimators import HarmonicGPGlobe
-from harmonicgp.estimators.globe import field_scores
+from harmonicgp.estimators.globe_data import field_scores
 
 xarray = pytest.importorskip("xarray", reason="the extra geo is not installed")
 

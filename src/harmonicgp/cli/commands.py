@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 
 from harmonicgp.cli.failures import GuardedGroup, UsageError
-from harmonicgp.cli.fields import fit_field, is_field, predict_field, refuse
-from harmonicgp.cli.models import News, estimators_module, load_fitted, new_estimator, score_rows
+from harmonicgp.cli.fields import fit_field, is_field, predict_field, refuse, say_field
+from harmonicgp.cli.models import News, estimators_module, load_any, load_fitted, new_estimator, score_rows
 from harmonicgp.cli.options import (
     BUDGET,
     BY,
@@ -355,8 +355,11 @@ def suggest(
 @app.command(epilog=_examples("harmonicgp info model.hgp"))
 def info(model: MODEL, debug: DEBUG = False) -> None:
     """Say what a model file holds."""
-    fitted, say = load_fitted(model), Speaker()
+    fitted, say = load_any(model), Speaker()
     say("model", f"{type(fitted).__name__}, {model.stat().st_size / 1e6:.1f} MB")
+    if not hasattr(fitted, "target_names_"):
+        say_field(fitted, say)
+        return
     say("target", listing(fitted.target_names_))
     if hasattr(fitted, "classes_"):
         say("classes", listing(fitted.classes_))

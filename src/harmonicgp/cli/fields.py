@@ -67,16 +67,25 @@ def fit_field(path: Path, target: str | None, output: Path, arguments: dict[str,
     kept, held = field.where(~aside), field.where(aside)
     say("cells", f"{int((cells & ~aside).sum()):,} to learn from, {int((cells & aside).sum()):,} set aside")
     model.fit(kept)
-    say("fitted", f"in {model.seconds_:.0f} s: kernel {model.kernel_}, lengthscale {model.lengthscale_:.4g} Earth radii, "
-        f"{count(model.n_inducing_, 'latitude')}, frequencies to {model.t_max_}, noise {model.noise_std_:.4g}")  # fmt: skip
-    for note in model.notes_:
-        say("note", note)
+    say("fitted", f"in {model.seconds_:.0f} s")
+    say_field(model, say)
     model.save(output)
     say("model", str(output))
     if (cells & aside).any():
         scores = model.scores(held)
         say("scores", f"on the cells set aside, RMSE {scores['rmse']:.4g}, NLL {scores['nll']:.4g}, "
             f"{100 * scores['coverage']:.1f} % within the 95 % error bars")  # fmt: skip
+
+
+def say_field(model: Any, say: Speaker) -> None:
+    """What a fitted field is made of."""
+    size = f"{count(model.n_inducing_, 'latitude')}, frequencies to {model.t_max_}"
+    say(
+        "kernel",
+        f"{model.kernel_}, lengthscale {model.lengthscale_:.4g} Earth radii, noise {model.noise_std_:.4g}; {size}",
+    )
+    for note in model.notes_:
+        say("note", note)
 
 
 def predict_field(model: Path, path: Path, output: Path, latent: bool, say: Speaker) -> None:

@@ -31,6 +31,16 @@ def new_estimator(problem: Problem, arguments: dict[str, Any]) -> Any:
 
 
 def load_fitted(path: Path) -> Any:
+    """The model of a table in a file."""
+    model = load_any(path)
+    if not hasattr(model, "predict_components"):
+        raise UsageError(
+            f"{path.name} is the model of a field on the globe: it predicts on netCDF files, not on tables."
+        )
+    return model
+
+
+def load_any(path: Path) -> Any:
     """The model in a file."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no model file {path}.")

@@ -5,22 +5,31 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from tqdm import tqdm
 
-from harmonicgp._extras import require
 from harmonicgp._files import ModelFileError, read_container, write_container
 from harmonicgp._memory import memory_kept
-from harmonicgp.data.grids import GridAxes, GridData, Template, axes_of, grid_from_points, read_grid, to_dataarray
+from harmonicgp.data.grids import GridAxes, GridData, grid_from_points, read_grid
+from harmonicgp.estimators.globe_data import (
+    MAX_UNEVEN,
+    MeanFunction,
+    Source,
+    cells_like,
+    extent_of,
+    fields_of,
+    known_variances,
+    linear_basis,
+)
+from harmonicgp.estimators.globe_predicting import PredictsFields
 from harmonicgp.estimators.inputs import Array
 from harmonicgp.inference.field_prediction import FieldPredictor
 from harmonicgp.inference.fields import (
@@ -53,124 +62,11 @@ _PLAIN = (
 EVEN = 0.1
 #: Numbers of features up to which they are kept in float64.
 FEW = 20_000_000
-#: Twice the highest frequency, at most, of longitudes that are not evenly spaced, unless given.
-MAX_UNEVEN = 720
 #: Inducing latitudes and frequencies for scattered points, at most, unless given.
 MAX_SCATTERED = 60
 
 
-@dataclass(frozen=True)
-class _Mean:
-    """What is taken off the values before they are modelled: a constant, a linear function of the place, or a given field."""
-
-    kind: str
-    coefficients: Array  #: [4] of 1 and the three coordinates of the unit sphere
-    field: tuple[Array, Array, Array] | None = None  #: latitudes, longitudes, values
-
-    @classmethod
-    def of(cls, mean: Any, axes: GridAxes, values: Array) -> _Mean:
-        """From the argument of the estimator and the data [slices, rows, columns]."""
-        if isinstance(mean, str) and mean == "constant":
-            return cls("constant", np.array([float(np.nanmean(values)), 0.0, 0.0, 0.0]))
-        if isinstance(mean, str) and mean == "linear":
-            basis = _linear(axes.latitudes[:, None], axes.longitudes[None, :])
-            flat = np.nanmean(values, axis=0) if len(values) > 1 else values[0]
-            present = np.isfinite(flat)
-            coefficients, *_ = np.linalg.lstsq(basis[present], flat[present], rcond=None)
-            return cls("linear", coefficients)
-        if isinstance(mean, str) or mean is None:
-            raise ValueError(f'mean must be "constant", "linear" or a DataArray with a field; got {mean!r}.')
-        given = read_grid(mean)
-        if len(given.values) != 1 or not np.isfinite(given.values).all():
-            raise ValueError("the field of mean= must be one map without missing cells.")
-        return cls("field", np.zeros(4), (given.axes.latitudes, given.axes.longitudes, given.values[0]))
-
-    def __call__(self, latitudes: Array, longitudes: Array) -> Array:
-        """At places, broadcast against each other."""
-        latitudes, longitudes = np.broadcast_arrays(latitudes, longitudes)
-        if self.field is None:
-            return np.asarray(_linear(latitudes, longitudes) @ self.coefficients)
-        return _interpolated(*self.field, latitudes, longitudes)
-
-
-def _linear(latitudes: Array, longitudes: Array) -> Array:
-    p, q = np.broadcast_arrays(np.deg2rad(latitudes), np.deg2rad(longitudes))
-    return np.stack((np.ones_like(p), np.cos(p) * np.cos(q), np.cos(p) * np.sin(q), np.sin(p)), -1)
-
-
-def _interpolated(rows: Array, columns: Array, values: Array, latitudes: Array, longitudes: Array) -> Array:
-    """Bilinear between cells, around the date line where the columns go round the globe; beyond the last cells, theirs."""
-    start = columns.min()
-    order = np.argsort((columns - start) % 360)
-    places = ((columns - start) % 360)[order]
-    table = values[:, order]
-    gaps = np.diff(places)
-    if len(places) > 1 and 360 - places[-1] <= 1.5 * gaps.max():  # whole circle
-        places, table = np.append(places, 360.0), np.concatenate((table, table[:, :1]), 1)
-    x = (longitudes - start) % 360
-    i, u = _between(rows, latitudes)
-    j, v = _between(places, np.where(x > places[-1], np.where(x - places[-1] < 360 - x, places[-1], 0.0), x))
-    i2, j2 = np.minimum(i + 1, len(rows) - 1), np.minimum(j + 1, len(places) - 1)
-    low = table[i, j] * (1 - v) + table[i, j2] * v
-    return np.asarray(low * (1 - u) + (table[i2, j] * (1 - v) + table[i2, j2] * v) * u)
-
-
-def _between(places: Array, at: Array) -> tuple[Array, Array]:
-    i = np.clip(np.searchsorted(places, at, side="right") - 1, 0, max(0, len(places) - 2))
-    if len(places) == 1:
-        return i, np.zeros_like(at)
-    return i, np.clip((at - places[i]) / (places[i + 1] - places[i]), 0.0, 1.0)
-
-
-@dataclass(frozen=True)
-class _Source:
-    """What the data looked like, so that predictions can look like them."""
-
-    names: tuple[str, str]  #: of latitude and longitude
-    dims: tuple[str, ...]  #: their order, without that of the slices
-    latitudes: Array  #: as given
-    longitudes: Array
-    slices: Array  #: coordinates of the slices
-
-    @classmethod
-    def of(cls, grid: GridData, data: Any, by: str | None) -> _Source:
-        """From what was read."""
-        template = grid.template
-        assert template is not None
-        names = template.latitude, template.longitude
-        slices = np.arange(len(grid.values))
-        if by is not None and by in data.coords:
-            slices = np.asarray(data[by].values)
-        dims = tuple(dim for dim in template.dims if dim in names)
-        return cls(names, dims, grid.axes.latitudes[template.rows], grid.axes.longitudes[template.columns], slices)
-
-    def frame(self) -> Any:
-        """A field of nothing on those coordinates."""
-        xr = require("xarray", "geo", "fields on a grid")
-        latitude, longitude = self.names
-        coords = {latitude: (latitude, self.latitudes), longitude: (longitude, self.longitudes)}
-        frame = xr.DataArray(np.zeros(tuple(len(coords[dim][1]) for dim in self.dims)), coords, self.dims)
-        frame[latitude].attrs["units"], frame[longitude].attrs["units"] = "degrees_north", "degrees_east"
-        return frame
-
-    def state(self) -> dict[str, Any]:
-        """For a file; the coordinates are among its tensors."""
-        kind = self.slices.dtype
-        numbers = self.slices.astype(np.int64) if kind.kind in "mM" else self.slices
-        return {"names": list(self.names), "dims": list(self.dims), "dtype": kind.str, "slices": numbers.tolist()}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any], tensors: dict[str, Tensor]) -> _Source:
-        """From a file."""
-        latitude, longitude = (str(name) for name in state["names"])
-        slices = np.array(state["slices"])
-        slices = slices.astype(np.int64).astype(state["dtype"]) if state["dtype"][1] in "mM" else slices
-        dims = tuple(str(dim) for dim in state["dims"])
-        latitudes, longitudes = (tensors[f"source.{name}"].numpy() for name in ("latitudes", "longitudes"))
-        return cls((latitude, longitude), dims, latitudes, longitudes, slices)
-
-
-class HarmonicGPGlobe(BaseEstimator):
+class HarmonicGPGlobe(PredictsFields):
     """A Gaussian process on the globe, in closed form along every parallel: `fit` a map, `predict` it with error bars.
 
     Frequencies of the longitude up to `t_max`, each with `n_inducing` latitudes: a grid of millions of cells costs its rows.
@@ -295,18 +191,22 @@ class HarmonicGPGlobe(BaseEstimator):
         """A grid, or points (longitude, latitude, y), and known variances of the noise."""
         if y is None:
             grid = read_grid(data)
-            if grid.extra and (self.by is None or grid.extra != (self.by,)):
+            if len(grid.values) > 1 and (self.by is None or grid.extra != (self.by,)):
                 raise ValueError(
                     f"the data have the dimensions {', '.join(grid.extra)} besides longitude and latitude: use by=... for one of "
                     "them, which fits its slices with shared hyper-parameters; or, to make them inputs, "
                     "HarmonicGPRegressor(columns=...) on harmonicgp.data.grids.rows_of(data)."
                 )
-            if self.by is not None and not grid.extra:
+            if self.by is not None and self.by not in grid.extra:
                 raise ValueError(f"the data have no dimension {self.by!r} to take slices of.")
-            self.axes_: GridAxes | None = grid.axes
+            self.axes_ = grid.axes
             self.name_, self.units_ = grid.name, grid.units
-            self._source: _Source | None = _Source.of(grid, data, self.by)
-            return grid, None, None if noise_std is None else _variances(_like(noise_std, grid), grid.values.shape)
+            self._source = Source.of(grid, data, self.by)
+            return (
+                grid,
+                None,
+                None if noise_std is None else known_variances(cells_like(noise_std, grid), grid.values.shape),
+            )
         X, y = np.asarray(data, np.float64), np.asarray(y, np.float64)
         if X.ndim != 2 or X.shape[1] != 2 or y.shape != (len(X),):
             raise ValueError(f"points are X [n, 2], longitude and latitude, and y [n]; got {X.shape} and {y.shape}.")
@@ -316,7 +216,7 @@ class HarmonicGPGlobe(BaseEstimator):
             raise ValueError(f"a latitude is {X[np.abs(X[:, 1]).argmax(), 1]:g}: the columns are longitude, latitude.")
         if self.by is not None:
             raise ValueError("by= takes slices of a DataArray; points have none.")
-        errors = None if noise_std is None else _variances(noise_std, y.shape)
+        errors = None if noise_std is None else known_variances(noise_std, y.shape)
         self.name_, self.units_, self._source = None, None, None
         found = grid_from_points(X[:, 0], X[:, 1], y) if errors is None else None
         if found is not None:
@@ -327,13 +227,13 @@ class HarmonicGPGlobe(BaseEstimator):
 
     def _fit_grid(self, grid: GridData, errors: Array | None, bar: Any) -> None:
         axes, values = grid.axes, grid.values
-        self._mean = _Mean.of(self.mean, axes, values)
+        self._mean = MeanFunction.of(self.mean, axes, values)
         values = values - self._mean(axes.latitudes[:, None], axes.longitudes[None, :])
         present = np.isfinite(values)
         if present.sum() < 3:
             raise ValueError(f"{present.sum()} cells have a value: at least three are needed.")
         self._scale = float(np.nanstd(values)) or 1.0
-        fields = _fields(axes, values / self._scale, None if errors is None else errors / self._scale**2)
+        fields = fields_of(axes, values / self._scale, None if errors is None else errors / self._scale**2)
         largest = max((field for _, field in fields), key=lambda field: field.n_cells)
         self.order_ = axes.order
         model = self._start(largest, axes)
@@ -342,7 +242,7 @@ class HarmonicGPGlobe(BaseEstimator):
 
     def _start(self, field: Field, axes: GridAxes) -> GlobeModel:
         order = axes.order
-        south, north = _extent(axes)
+        south, north = extent_of(axes)
         columns = axes.order or MAX_UNEVEN
         m, t = largest_sizes(len(field.latitudes), columns, north - south, self.memory)
         m = m if self.n_inducing == "auto" else int(self.n_inducing)
@@ -410,7 +310,7 @@ class HarmonicGPGlobe(BaseEstimator):
         whitened = features.whiten()
         latitudes = fields[0][1].latitudes
         parallels = Parallels.of(whitened, latitudes, self._precision(self.model_, len(latitudes)))
-        self._groups: list[tuple[list[int], FieldPredictor]] = []
+        self._groups = []
         self._sites: list[tuple[Tensor, Tensor]] = []
         total, cells = 0.0, 0
         tolerance = 1e-9 if parallels.A.dtype == torch.float64 else 1e-5
@@ -439,9 +339,9 @@ class HarmonicGPGlobe(BaseEstimator):
         """Scattered points: the same features, in batches, with the same answer."""
         axes = GridAxes(np.sort(latitudes), longitudes, None)
         self._mean = (
-            _Mean.of(self.mean, axes, y[None, None])
+            MeanFunction.of(self.mean, axes, y[None, None])
             if self.mean != "linear"
-            else _Mean("linear", np.linalg.lstsq(_linear(latitudes, longitudes), y, rcond=None)[0])
+            else MeanFunction("linear", np.linalg.lstsq(linear_basis(latitudes, longitudes), y, rcond=None)[0])
         )
         y = y - self._mean(latitudes, longitudes)
         self._scale = float(y.std()) or 1.0
@@ -479,174 +379,6 @@ class HarmonicGPGlobe(BaseEstimator):
         self.residual_share_ = float(statistics.residual.mean()) / self.model_.s2
         self._finish_attributes(form.bound / len(y))
         self._show(bar, 100)
-
-    # Predicting ---------------------------------------------------------------------------------------------------
-
-    def predict(self, where: Any = None, return_std: bool = False) -> Any:
-        """The data's mean, and the standard deviation of a new observation, noise included.
-
-        `where`: a DataArray or Dataset with longitudes and latitudes, or a pair (longitudes, latitudes) of axes, which gives
-        DataArrays; or points [n, 2], longitude and latitude, which gives arrays. None is the grid that was fitted.
-        """
-        return self._predicted(where, return_std, self.model_.s2 if hasattr(self, "model_") else 0.0)
-
-    def predict_f(self, where: Any = None, return_std: bool = False) -> Any:
-        """The same of the field itself, without noise."""
-        return self._predicted(where, return_std, 0.0)
-
-    def _predicted(self, where: Any, return_std: bool, s2: float) -> Any:
-        check_is_fitted(self, "_groups")
-        if _are_points(where):
-            X = np.asarray(where, np.float64)
-            mean, variance = self._at_points(X[:, 0], X[:, 1], return_std)
-            std = None if variance is None else np.sqrt(variance + s2 * self._scale**2)
-            return (mean, std) if return_std else mean
-        axes, template = self._where(where)
-        mean, variance = self._on_grid(axes, return_std)
-        named = self._labelled(mean, template, self.name_, "posterior mean")
-        if variance is None:
-            return named
-        std = np.sqrt(variance + s2 * self._scale**2)
-        words = "standard deviation" + (" of a new observation" if s2 else " of the field")
-        return named, self._labelled(std, template, None if self.name_ is None else f"{self.name_}_std", words)
-
-    def _at_points(self, longitudes: Array, latitudes: Array, variance: bool) -> tuple[Array, Array | None]:
-        if not (np.isfinite(longitudes).all() and np.isfinite(latitudes).all()):
-            raise ValueError("points must be finite longitudes and latitudes.")
-        lon, lat = torch.from_numpy(longitudes.copy()), torch.from_numpy(latitudes.copy())
-        offset = self._mean(latitudes, longitudes)
-        n = sum(len(slices) for slices, _ in self._groups)
-        means, variances = np.empty((n, len(lon))), np.empty((n, len(lon)))
-        for slices, predictor in self._groups:
-            m, v = predictor.points(lon, lat, variance)
-            means[slices] = m.numpy() * self._scale + offset
-            if v is not None:
-                variances[slices] = v.numpy() * self._scale**2
-        if self.by is None:
-            return means[0], variances[0] if variance else None
-        return means, variances if variance else None
-
-    def _on_grid(self, axes: GridAxes, variance: bool) -> tuple[Array, Array | None]:
-        lat, lon = torch.from_numpy(axes.latitudes.copy()), torch.from_numpy(axes.longitudes.copy())
-        n = sum(len(slices) for slices, _ in self._groups)
-        shape = (n, len(lat), len(lon))
-        means, variances = np.empty(shape), np.empty(shape) if variance else None
-        offset = self._mean(axes.latitudes[:, None], axes.longitudes[None, :])
-        for slices, predictor in self._groups:
-            m, v = predictor.grid(lat, lon, variance)
-            means[slices] = m.numpy() * self._scale + offset
-            if variances is not None and v is not None:
-                variances[slices] = v.numpy() * self._scale**2
-        return means, variances
-
-    def _where(self, where: Any) -> tuple[GridAxes, Template]:
-        if where is not None:
-            return axes_of(where)
-        if self._source is None:
-            raise ValueError("the model was fitted to points: say where, such as predict((longitudes, latitudes)).")
-        return axes_of(self._source.frame())
-
-    def _labelled(
-        self, values: Array, template: Template, name: str | None, words: str, first: tuple[str, Array] | None = None
-    ) -> Any:
-        """Values [slices, rows, columns], or with one more axis `first` before these, as a DataArray like the template."""
-        xr = require("xarray", "geo", "fields on a grid")
-        if first is not None:
-            label, places = first
-            parts = [self._labelled(part, template, name, words) for part in values]
-            return xr.concat(parts, xr.DataArray(places, dims=label, name=label))
-        maps = [to_dataarray(part, template, name, self.units_, words) for part in values]
-        if self.by is None or self._source is None:
-            return maps[0]
-        together = xr.concat(maps, xr.DataArray(self._source.slices, dims=self.by, name=self.by))
-        return together.transpose(*template.dims) if self.by in template.dims else together
-
-    def sample(self, where: Any = None, n_samples: int = 1, random_state: int | None = None) -> Any:
-        """Whole fields drawn from the posterior, without noise: a DataArray with a first dimension `sample`."""
-        check_is_fitted(self, "_groups")
-        axes, template = self._where(where)
-        lat, lon = torch.from_numpy(axes.latitudes.copy()), torch.from_numpy(axes.longitudes.copy())
-        seed = self.random_state if random_state is None else random_state
-        total = sum(len(slices) for slices, _ in self._groups)
-        out = np.empty((n_samples, total, len(lat), len(lon)))
-        offset = self._mean(axes.latitudes[:, None], axes.longitudes[None, :])
-        for k, (slices, predictor) in enumerate(self._groups):
-            out[:, slices] = predictor.samples(lat, lon, n_samples, seed + k).numpy() * self._scale + offset
-        return self._labelled(out, template, self.name_, "posterior samples", ("sample", np.arange(n_samples)))
-
-    def fill(self, data: Any) -> Any:
-        """The data with their missing cells filled by the mean of the model."""
-        grid = read_grid(data)
-        mean = self.predict(data)
-        filled = data.where(np.isfinite(data), mean.transpose(*data.dims))
-        filled.attrs = dict(data.attrs)
-        if len(grid.values) != sum(len(slices) for slices, _ in self._groups):
-            raise ValueError("the data to fill have other slices than those fitted.")
-        return filled
-
-    def components(self, where: Any = None, frequencies: Sequence[int] | None = None) -> Any:
-        """The mean of single frequencies of the longitude as fields: a DataArray with a first dimension `frequency`.
-
-        `frequencies`: by default 0 to 8, or as many as there are. All of them and the mean function add up to `predict`.
-        """
-        check_is_fitted(self, "_groups")
-        chosen = list(range(min(8, self.t_max_) + 1)) if frequencies is None else [int(t) for t in frequencies]
-        if not chosen or min(chosen) < 0 or max(chosen) > self.t_max_:
-            raise ValueError(f"frequencies are whole numbers from 0 to {self.t_max_}; got {frequencies!r}.")
-        axes, template = self._where(where)
-        lat, lon = torch.from_numpy(axes.latitudes.copy()), torch.from_numpy(axes.longitudes.copy())
-        total = sum(len(slices) for slices, _ in self._groups)
-        out = np.empty((len(chosen), total, len(lat), len(lon)))
-        for slices, predictor in self._groups:
-            out[:, slices] = predictor.components(lat, lon, chosen).numpy() * self._scale
-        first = ("frequency", np.array(chosen))
-        return self._labelled(out, template, self.name_, "harmonics of the longitude", first)
-
-    def spectrum(self, latitudes: Array | None = None) -> Array:
-        """The power of the mean at every frequency of the longitude, averaged over the globe, [t_max + 1] (slices first)."""
-        check_is_fitted(self, "_groups")
-        lat = np.linspace(-89.5, 89.5, 180) if latitudes is None else np.asarray(latitudes, np.float64)
-        total = np.empty((sum(len(slices) for slices, _ in self._groups), self.t_max_ + 1))
-        for slices, predictor in self._groups:
-            total[slices] = predictor.spectrum(torch.from_numpy(lat)).numpy() * self._scale**2
-        return total if self.by is not None else total[0]
-
-    def scores(self, data: Any, y: Any = None) -> dict[str, float]:
-        """RMSE, NLL and 95 % coverage of other data, also with cells weighted by their area (cos of the latitude)."""
-        check_is_fitted(self, "_groups")
-        if y is None:
-            grid = read_grid(data)
-            mean, variance = self._on_grid(grid.axes, True)
-            assert variance is not None
-            present = np.isfinite(grid.values)
-            weights = np.broadcast_to(np.cos(np.deg2rad(grid.axes.latitudes))[:, None], grid.values.shape)[present]
-            return field_scores(mean[present], variance[present] + self.noise_std_**2, grid.values[present], weights)
-        X = np.asarray(data, np.float64)
-        mean, variance = self._at_points(X[:, 0], X[:, 1], True)
-        assert variance is not None
-        return field_scores(mean, variance + self.noise_std_**2, np.asarray(y, np.float64), np.cos(np.deg2rad(X[:, 1])))
-
-    def score(self, data: Any, y: Any = None) -> float:
-        """The mean log density of other data."""
-        return -self.scores(data, y)["nll"]
-
-    def plot(self, path: str | Path, where: Any = None) -> None:
-        """A PNG of the mean and its error bar on a map with coasts; beside it, NAME-spectrum.png with the zonal spectrum."""
-        from harmonicgp.diagnostics.maps import Panel, draw_maps, draw_spectrum
-
-        check_is_fitted(self, "_groups")
-        axes, _ = self._where(where)
-        mean, variance = self._on_grid(axes, True)
-        assert variance is not None
-        units, name = self.units_ or "", self.name_ or "field"
-        panels = [
-            Panel(f"{name}: mean", mean[0], units=units),
-            Panel("error bar (standard deviation of the field)", np.sqrt(variance[0]), "positive", units),
-        ]
-        draw_maps(path, axes.longitudes, axes.latitudes, panels)
-        power = self.spectrum(axes.latitudes)
-        place = Path(path)
-        draw_spectrum(place.with_name(f"{place.stem}-spectrum.png"), power[0] if self.by is not None else power)
 
     # Keeping ------------------------------------------------------------------------------------------------------
 
@@ -702,8 +434,8 @@ class HarmonicGPGlobe(BaseEstimator):
         model._scale, model.order_ = float(header["scale"]), header["order"]
         given = [tensors[f"mean.{name}"].numpy() for name in ("rows", "columns", "values") if f"mean.{name}" in tensors]
         field = (given[0], given[1], given[2]) if given else None
-        model._mean = _Mean(header["mean"], tensors["mean.coefficients"].numpy(), field)
-        model._source = None if header["source"] is None else _Source.from_state(header["source"], tensors)
+        model._mean = MeanFunction(header["mean"], tensors["mean.coefficients"].numpy(), field)
+        model._source = None if header["source"] is None else Source.from_state(header["source"], tensors)
         model.axes_ = None
         if "axes.latitudes" in tensors:
             model.axes_ = GridAxes(
@@ -743,66 +475,3 @@ class HarmonicGPGlobe(BaseEstimator):
         if self.dtype != "auto":
             return torch.float32 if self.dtype == "float32" else torch.float64
         return torch.float64 if (model.t_max + 1) * model.m * rows <= FEW else torch.float32
-
-
-def _extent(axes: GridAxes) -> tuple[float, float]:
-    """The latitudes that the rows cover, half a step beyond the last; of one row, as wide as its cells."""
-    lat = axes.latitudes
-    half = 0.5 * float(np.diff(lat).max()) if len(lat) > 1 else 180 / (axes.order or MAX_UNEVEN)
-    return max(-90.0, float(lat[0]) - half), min(90.0, float(lat[-1]) + half)
-
-
-def _like(noise_std: Any, grid: GridData) -> Any:
-    """Known errors in the rows, columns and slices of the data."""
-    return read_grid(noise_std).values if hasattr(noise_std, "dims") else noise_std
-
-
-def _variances(noise_std: Any, shape: tuple[int, ...]) -> Array:
-    values = np.broadcast_to(np.asarray(noise_std, np.float64), shape)
-    if np.nanmin(values) < 0 or np.isinf(values).any():
-        raise ValueError("noise_std must be finite standard errors, none negative.")
-    return values**2
-
-
-def _fields(axes: GridAxes, values: Array, errors: Array | None) -> list[tuple[list[int], Field]]:
-    """Slices that have the same cells, and the same known errors, together."""
-    present = np.isfinite(values)
-    groups: dict[bytes, list[int]] = {}
-    for i in range(len(values)):
-        key = np.packbits(present[i]).tobytes() + (b"" if errors is None else errors[i].tobytes())
-        groups.setdefault(key, []).append(i)
-    latitudes, longitudes = (torch.from_numpy(np.ascontiguousarray(a)) for a in (axes.latitudes, axes.longitudes))
-    found = []
-    for slices in groups.values():
-        own = present[slices[0]]
-        if not own.any():
-            raise ValueError(f"slice {slices[0]} has no value at all: drop it.")
-        noise = None
-        if errors is not None:
-            known = errors[slices[0]]
-            if np.isnan(known[own]).any():
-                raise ValueError("noise_std is missing where the data have a value.")
-            noise = torch.from_numpy(np.where(own, known, 0.0))
-        kept = torch.from_numpy(np.where(own, values[slices], 0.0).astype(np.float32))
-        found.append((slices, Field(latitudes, longitudes, kept, torch.from_numpy(own), noise)))
-    return found
-
-
-def _are_points(where: Any) -> bool:
-    return not isinstance(where, tuple) and not hasattr(where, "dims") and where is not None and np.ndim(where) == 2
-
-
-def field_scores(mean: Array, variance: Array, y: Array, weights: Array) -> dict[str, float]:
-    """RMSE, NLL and coverage of 95 % intervals; `weighted_...` with weights, such as the areas of cells."""
-    error = (y - mean) ** 2
-    nll = 0.5 * (np.log(2 * np.pi * variance) + error / variance)
-    inside = error <= 1.959963984540054**2 * variance
-    weights = weights / weights.sum()
-    return {
-        "rmse": float(np.sqrt(error.mean())),
-        "nll": float(nll.mean()),
-        "coverage": float(inside.mean()),
-        "weighted_rmse": float(np.sqrt((weights * error).sum())),
-        "weighted_nll": float((weights * nll).sum()),
-        "weighted_coverage": float((weights * inside).sum()),
-    }

@@ -13,7 +13,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from harmonicgp._files import ModelFileError, read_container, write_container
+from harmonicgp._files import ModelFileError, kind_of, read_container, write_container
 from harmonicgp._specs import (
     action_spec,
     build_action,
@@ -25,6 +25,7 @@ from harmonicgp._specs import (
 from harmonicgp.actions import Action
 from harmonicgp.data.tables import TableEncoder
 from harmonicgp.estimators.candidates import Candidate
+from harmonicgp.estimators.globe import KIND, HarmonicGPGlobe
 from harmonicgp.estimators.inputs import Array, Inputs
 from harmonicgp.estimators.predictive import Conformal
 from harmonicgp.estimators.search import SymmetryChoice
@@ -75,6 +76,8 @@ class SavedModel:
 
 def load_model(path: str | Path) -> Any:
     """The estimator of a file, whichever it is."""
+    if kind_of(path) == KIND:
+        return HarmonicGPGlobe.load(path)
     container = read_container(Path(path), "model", FORMAT)
     try:
         return unpack(container.header, container.tensors)

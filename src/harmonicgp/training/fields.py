@@ -312,7 +312,7 @@ def largest_sizes(rows: int, longitudes: int, extent: float, memory: float) -> t
 
     Held are the features of all rows (float32), two factors of each frequency (float32), the kernel's and its gradient (float64).
     """
-    room = 0.9 * memory - 48.0 * rows * longitudes
+    room = 0.75 * memory - 48.0 * rows * longitudes
 
     def frequencies(m: int) -> int:
         return max(0, min(longitudes // 2, round(180 * m / extent)))

@@ -1,0 +1,195 @@
+"""What surrounds a model of a field: mean functions, the shape of the data, known errors, scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harmonicgp._extras import require
+from harmonicgp.data.grids import GridAxes, GridData, read_grid
+from harmonicgp.estimators.inputs import Array
+from harmonicgp.inference.fields import Field
+
+#: Twice the highest frequency, at most, of longitudes that are not evenly spaced, unless given.
+MAX_UNEVEN = 720
+
+
+@dataclass(frozen=True)
+class MeanFunction:
+    """What is taken off the values before they are modelled: a constant, a linear function of the place, or a given field."""
+
+    kind: str
+    coefficients: Array  #: [4] of 1 and the three coordinates of the unit sphere
+    field: tuple[Array, Array, Array] | None = None  #: latitudes, longitudes, values
+
+    @classmethod
+    def of(cls, mean: Any, axes: GridAxes, values: Array) -> MeanFunction:
+        """From the argument of the estimator and the data [slices, rows, columns]."""
+        if isinstance(mean, str) and mean == "constant":
+            return cls("constant", np.array([float(np.nanmean(values)), 0.0, 0.0, 0.0]))
+        if isinstance(mean, str) and mean == "linear":
+            basis = linear_basis(axes.latitudes[:, None], axes.longitudes[None, :])
+            flat = np.nanmean(values, axis=0) if len(values) > 1 else values[0]
+            present = np.isfinite(flat)
+            coefficients, *_ = np.linalg.lstsq(basis[present], flat[present], rcond=None)
+            return cls("linear", coefficients)
+        if isinstance(mean, str) or mean is None:
+            raise ValueError(f'mean must be "constant", "linear" or a DataArray with a field; got {mean!r}.')
+        given = read_grid(mean)
+        if len(given.values) != 1 or not np.isfinite(given.values).all():
+            raise ValueError("the field of mean= must be one map without missing cells.")
+        return cls("field", np.zeros(4), (given.axes.latitudes, given.axes.longitudes, given.values[0]))
+
+    def __call__(self, latitudes: Array, longitudes: Array) -> Array:
+        """At places, broadcast against each other."""
+        latitudes, longitudes = np.broadcast_arrays(latitudes, longitudes)
+        if self.field is None:
+            return np.asarray(linear_basis(latitudes, longitudes) @ self.coefficients)
+        return _interpolated(*self.field, latitudes, longitudes)
+
+
+def linear_basis(latitudes: Array, longitudes: Array) -> Array:
+    """One and the three coordinates of places on the unit sphere, [..., 4]."""
+    p, q = np.broadcast_arrays(np.deg2rad(latitudes), np.deg2rad(longitudes))
+    return np.stack((np.ones_like(p), np.cos(p) * np.cos(q), np.cos(p) * np.sin(q), np.sin(p)), -1)
+
+
+def _interpolated(rows: Array, columns: Array, values: Array, latitudes: Array, longitudes: Array) -> Array:
+    """Bilinear between cells, around the date line where the columns go round the globe; beyond the last cells, theirs."""
+    start = columns.min()
+    order = np.argsort((columns - start) % 360)
+    places = ((columns - start) % 360)[order]
+    table = values[:, order]
+    gaps = np.diff(places)
+    if len(places) > 1 and 360 - places[-1] <= 1.5 * gaps.max():  # whole circle
+        places, table = np.append(places, 360.0), np.concatenate((table, table[:, :1]), 1)
+    x = (longitudes - start) % 360
+    i, u = _between(rows, latitudes)
+    j, v = _between(places, np.where(x > places[-1], np.where(x - places[-1] < 360 - x, places[-1], 0.0), x))
+    i2, j2 = np.minimum(i + 1, len(rows) - 1), np.minimum(j + 1, len(places) - 1)
+    low = table[i, j] * (1 - v) + table[i, j2] * v
+    return np.asarray(low * (1 - u) + (table[i2, j] * (1 - v) + table[i2, j2] * v) * u)
+
+
+def _between(places: Array, at: Array) -> tuple[Array, Array]:
+    i = np.clip(np.searchsorted(places, at, side="right") - 1, 0, max(0, len(places) - 2))
+    if len(places) == 1:
+        return i, np.zeros_like(at)
+    return i, np.clip((at - places[i]) / (places[i + 1] - places[i]), 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What the data looked like, so that predictions can look like them."""
+
+    names: tuple[str, str]  #: of latitude and longitude
+    dims: tuple[str, ...]  #: their order, without that of the slices
+    latitudes: Array  #: as given
+    longitudes: Array
+    slices: Array  #: coordinates of the slices
+
+    @classmethod
+    def of(cls, grid: GridData, data: Any, by: str | None) -> Source:
+        """From what was read."""
+        template = grid.template
+        assert template is not None
+        names = template.latitude, template.longitude
+        slices = np.arange(len(grid.values))
+        if by is not None and by in data.coords:
+            slices = np.asarray(data[by].values)
+        dims = tuple(dim for dim in template.dims if dim in names)
+        return cls(names, dims, grid.axes.latitudes[template.rows], grid.axes.longitudes[template.columns], slices)
+
+    def frame(self) -> Any:
+        """A field of nothing on those coordinates."""
+        xr = require("xarray", "geo", "fields on a grid")
+        latitude, longitude = self.names
+        coords = {latitude: (latitude, self.latitudes), longitude: (longitude, self.longitudes)}
+        frame = xr.DataArray(np.zeros(tuple(len(coords[dim][1]) for dim in self.dims)), coords, self.dims)
+        frame[latitude].attrs["units"], frame[longitude].attrs["units"] = "degrees_north", "degrees_east"
+        return frame
+
+    def state(self) -> dict[str, Any]:
+        """For a file; the coordinates are among its tensors."""
+        kind = self.slices.dtype
+        numbers = self.slices.astype(np.int64) if kind.kind in "mM" else self.slices
+        return {"names": list(self.names), "dims": list(self.dims), "dtype": kind.str, "slices": numbers.tolist()}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], tensors: dict[str, Tensor]) -> Source:
+        """From a file."""
+        latitude, longitude = (str(name) for name in state["names"])
+        slices = np.array(state["slices"])
+        slices = slices.astype(np.int64).astype(state["dtype"]) if state["dtype"][1] in "mM" else slices
+        dims = tuple(str(dim) for dim in state["dims"])
+        latitudes, longitudes = (tensors[f"source.{name}"].numpy() for name in ("latitudes", "longitudes"))
+        return cls((latitude, longitude), dims, latitudes, longitudes, slices)
+
+
+def extent_of(axes: GridAxes) -> tuple[float, float]:
+    """The latitudes that the rows cover, half a step beyond the last; of one row, as wide as its cells."""
+    lat = axes.latitudes
+    half = 0.5 * float(np.diff(lat).max()) if len(lat) > 1 else 180 / (axes.order or MAX_UNEVEN)
+    return max(-90.0, float(lat[0]) - half), min(90.0, float(lat[-1]) + half)
+
+
+def cells_like(noise_std: Any, grid: GridData) -> Any:
+    """Known errors in the rows, columns and slices of the data."""
+    return read_grid(noise_std).values if hasattr(noise_std, "dims") else noise_std
+
+
+def known_variances(noise_std: Any, shape: tuple[int, ...]) -> Array:
+    """Standard errors, checked, as variances."""
+    values = np.broadcast_to(np.asarray(noise_std, np.float64), shape)
+    if np.nanmin(values) < 0 or np.isinf(values).any():
+        raise ValueError("noise_std must be finite standard errors, none negative.")
+    return values**2
+
+
+def fields_of(axes: GridAxes, values: Array, errors: Array | None) -> list[tuple[list[int], Field]]:
+    """Slices that have the same cells, and the same known errors, together."""
+    present = np.isfinite(values)
+    groups: dict[bytes, list[int]] = {}
+    for i in range(len(values)):
+        key = np.packbits(present[i]).tobytes() + (b"" if errors is None else errors[i].tobytes())
+        groups.setdefault(key, []).append(i)
+    latitudes, longitudes = (torch.from_numpy(np.ascontiguousarray(a)) for a in (axes.latitudes, axes.longitudes))
+    found = []
+    for slices in groups.values():
+        own = present[slices[0]]
+        if not own.any():
+            raise ValueError(f"slice {slices[0]} has no value at all: drop it.")
+        noise = None
+        if errors is not None:
+            known = errors[slices[0]]
+            if np.isnan(known[own]).any():
+                raise ValueError("noise_std is missing where the data have a value.")
+            noise = torch.from_numpy(np.where(own, known, 0.0))
+        kept = torch.from_numpy(np.where(own, values[slices], 0.0).astype(np.float32))
+        found.append((slices, Field(latitudes, longitudes, kept, torch.from_numpy(own), noise)))
+    return found
+
+
+def are_points(where: Any) -> bool:
+    """Whether these are points [n, 2], and no grid."""
+    return not isinstance(where, tuple) and not hasattr(where, "dims") and where is not None and np.ndim(where) == 2
+
+
+def field_scores(mean: Array, variance: Array, y: Array, weights: Array) -> dict[str, float]:
+    """RMSE, NLL and coverage of 95 % intervals; `weighted_...` with weights, such as the areas of cells."""
+    error = (y - mean) ** 2
+    nll = 0.5 * (np.log(2 * np.pi * variance) + error / variance)
+    inside = error <= 1.959963984540054**2 * variance
+    weights = weights / weights.sum()
+    return {
+        "rmse": float(np.sqrt(error.mean())),
+        "nll": float(nll.mean()),
+        "coverage": float(inside.mean()),
+        "weighted_rmse": float(np.sqrt((weights * error).sum())),
+        "weighted_nll": float((weights * nll).sum()),
+        "weighted_coverage": float((weights * inside).sum()),
+    }
