@@ -37,7 +37,7 @@ def measure(ways: int, m: int, B: int) -> tuple[float, float]:
         for _ in range(5):
             step()
     T = 2**ways
-    return 8.0 * 3 * T * m * m + 4.0 * (T * m * B + m * X.shape[1]), float(peak_memory() - before)
+    return 8.0 * 3 * T * m * m + 4.0 * (T * m * B + m * X.shape[1]), max(0.0, float(peak_memory() - before))
 
 
 def _linear_algebra() -> None:
