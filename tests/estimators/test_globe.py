@@ -9,6 +9,8 @@ import torch
 from harmonicgp._files import ModelFileError
 from harmonicgp.estimators import HarmonicGPGlobe
 from harmonicgp.estimators.globe_data import field_scores
+from harmonicgp.training import fields as training
+from harmonicgp.training import points
 
 xarray = pytest.importorskip("xarray", reason="the extra geo is not installed")
 
@@ -316,3 +318,35 @@ def test_pictures(fitted, tmp_path):
     fitted.plot(tmp_path / "map.png")
     assert {path.name for path in tmp_path.iterdir()} == {"map.png", "map-spectrum.png"}
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in tmp_path.iterdir())
+
+
+def test_strips_tell_what_the_whole_grid_tells(monkeypatch):
+    data = holes(field(5.0, noise=0.2), share=0.2)
+    whole = HarmonicGPGlobe(kernel="rbf", progress=False).fit(data)
+    monkeypatch.setattr(training, "STRIPS_FROM", 10)
+    monkeypatch.setattr(training, "STRIPS_SHARE", 0.6)
+    strips = HarmonicGPGlobe(kernel="rbf", progress=False).fit(data)
+    assert {record["rows"] for record in strips.history_} != {record["rows"] for record in whole.history_}
+    assert strips.history_[-1]["rows"] == 36  # the last evaluations are on all rows
+    assert strips.noise_std_ == pytest.approx(whole.noise_std_, rel=0.1)
+    assert strips.lengthscale_ == pytest.approx(whole.lengthscale_, rel=0.5)
+    np.testing.assert_allclose(strips.predict().values, whole.predict().values, atol=0.2)
+
+
+def test_many_scattered_points_are_learned_from_few(monkeypatch):
+    monkeypatch.setattr(points, "LEARNED_FROM", 200)
+    rng = np.random.default_rng(0)
+    X = np.column_stack((rng.uniform(0, 360, 900), np.rad2deg(np.arcsin(rng.uniform(-1, 1, 900)))))
+    y = truth(X[:, 0], X[:, 1]) + 0.1 * rng.normal(size=900)
+    gp = HarmonicGPGlobe(progress=False, kernel="rbf", max_evaluations=20).fit(X[:700], y[:700])
+    assert gp.history_[0]["rows"] <= 200
+    assert gp.scores(X[700:], y[700:])["rmse"] < 0.4
+
+
+def test_sizes_follow_from_memory_and_residual():
+    data = field(5.0, noise=0.2)
+    small = HarmonicGPGlobe(kernel="rbf", memory=6e6, **QUICK).fit(data)
+    large = HarmonicGPGlobe(kernel="rbf", **QUICK).fit(data)
+    assert small.n_inducing_ < 36
+    assert large.residual_share_ < 0.1
+    assert large.n_inducing_ < 36  # smooth: fewer latitudes than rows are enough
