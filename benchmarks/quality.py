@@ -127,6 +127,7 @@ def within(seconds: float, work: Callable[[Fold], Iterator[Point]], fold: Fold) 
     process = fresh.Process(target=_sent, args=(sender, work, fold))
     start = time.perf_counter()
     process.start()
+    sender.close()  # so that one that dies is not waited for
     try:
         if receiver.poll(seconds):
             return list(receiver.recv())

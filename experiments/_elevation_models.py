@@ -25,6 +25,7 @@ from torch import Tensor
 from harmonicgp.actions import Longitude
 from harmonicgp.data import load_npz
 from harmonicgp.data.relief import load_relief
+from harmonicgp.estimators.globe_data import field_scores
 from harmonicgp.features import HarmonicFeatures
 from harmonicgp.kernels import GlobeKernel
 from harmonicgp.kernels.globe import unit_vectors
@@ -100,19 +101,7 @@ def make_split(longitudes: Array, latitudes: Array, heights: Array) -> Split:
 def scores(mean: Array, variance: Array, y: Array, latitudes: Array) -> dict[str, float]:
     """RMSE, NLL and coverage of the central 95 % of N(mean, variance), all [n]; then weighted by area, cos(latitude)."""
     mean, variance, y = (np.asarray(a, np.float64) for a in (mean, variance, y))
-    error = y - mean
-    terms = {
-        "rmse": error**2,
-        "nll": 0.5 * np.log(2 * math.pi * variance) + 0.5 * error**2 / variance,
-        "coverage": np.abs(error) <= Z * np.sqrt(variance),
-    }
-    area = np.cos(np.deg2rad(np.asarray(latitudes, np.float64)))
-    found = {}
-    for ending, weights in (("", None), ("_by_area", area)):
-        for name, term in terms.items():
-            value = float(np.average(term.astype(np.float64), weights=weights))
-            found[name + ending] = math.sqrt(value) if name == "rmse" else value
-    return found
+    return field_scores(mean, variance, y, np.cos(np.deg2rad(np.asarray(latitudes, np.float64))))
 
 
 @dataclass(frozen=True)
@@ -232,7 +221,7 @@ def svgp(
         adam = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.01)
         draws = Batches(len(y), batch, seed)
         done = 0
-        while done < most and time.perf_counter() - start < until:
+        while done < most and (done == 0 or time.perf_counter() - start < until):  # a step at the least
             rows = draws.draw()
             adam.zero_grad()
             (-bound(model(unit_vectors(X[rows])), y[rows])).backward()

@@ -4,9 +4,9 @@ Ours in closed form with everything learned, against SVGP trained for as long as
 the globe (7 and 13 real blocks, Adam 0.01, batches of 256), and SKI on 600,000 points. Table of RMSE, NLL and coverage (also
 weighted by area), seconds and memory; maps of SVGP and ours, and the zonal spectrum.
 
-Sizes: small (1 degree, embedded, two minutes; 100 inducing points for 1000), medium (0.5 degree, about 15 minutes), paper (0.1
-degree, 6.48 million cells, about an hour and a half on two cores; the peers have as many steps as fit into the time given to
-them, the table says how many, and are scored on 50,000 of the test cells). medium and paper need etopo5.npz in the folder that
+Sizes: small (1 degree, embedded; 100 inducing points for 1000), medium (0.5 degree), paper (0.1 degree, 6.48 million cells). The
+peers have as many steps as fit into the time given to them (`SIZES`: 2, 13 and 50 minutes in all, with ours once more for SVGP),
+the table says how many, and are scored on 50,000 of the test cells. medium and paper need etopo5.npz in the folder that
 HARMONICGP_DATA names.
 """
 
@@ -30,61 +30,44 @@ Row = dict[str, Any]
 SIZES = {"small": (100, 15.0, 60.0), "medium": (1000, 120.0, 300.0), "paper": (1000, 600.0, 900.0)}
 
 
-def ours(split: Split, size: str) -> tuple[Row, Array]:
-    """Everything learned; scored on all test cells."""
+def closed_form(split: Split, name: str, gp: Any) -> tuple[Row, Array]:
+    """Ours, fitted and predicted on all cells, scored on all test cells; and the mean."""
     import xarray
-
-    from harmonicgp import HarmonicGPGlobe
 
     heights = np.where(split.train, split.heights, np.nan)
     data = xarray.DataArray(heights, {"lat": split.latitudes, "lon": split.longitudes}, ("lat", "lon"), name="height")
     with peak_rise() as rise:
         start = time.perf_counter()
-        gp = HarmonicGPGlobe(progress=False).fit(data)
-        fitted = time.perf_counter() - start
+        gp.fit(data)
         mean, std = gp.predict(return_std=True)
-        seconds = time.perf_counter() - start
-        memory = rise()
+        seconds, memory = time.perf_counter() - start, rise()
     latitudes = np.broadcast_to(split.latitudes[:, None], split.test.shape)[split.test]
     found = scores(mean.values[split.test], std.values[split.test] ** 2, split.heights[split.test], latitudes)
     words = (
         f"kernel {gp.kernel_}, lengthscale {gp.lengthscale_:.4g}, {gp.n_inducing_} latitudes, |t| <= {gp.t_max_}, "
         f"{gp.n_features_:,} features"
     )
-    row = {
-        "model": "ours", "seconds": seconds, "fit": fitted, "steps": len(gp.history_), "memory": memory, "note": words,
-        "spectrum": gp.spectrum(split.latitudes).tolist(), **found,
-    }  # fmt: skip
+    row = {"model": name, "seconds": seconds, "steps": len(gp.history_), "memory": memory, "note": words, **found}
     return row, coarse(mean.values, split)
+
+
+def ours(split: Split, size: str) -> tuple[Row, Array]:
+    """Everything learned."""
+    from harmonicgp import HarmonicGPGlobe
+
+    gp = HarmonicGPGlobe(progress=False)
+    row, field = closed_form(split, "ours", gp)
+    return {**row, "spectrum": gp.spectrum(split.latitudes).tolist()}, field
 
 
 def given(split: Split, size: str) -> tuple[Row, Array]:
     """Hyper-parameters given, for |t| <= 360 and 360 latitudes."""
-    import xarray
-
     from harmonicgp import HarmonicGPGlobe
 
-    heights = np.where(split.train, split.heights, np.nan)
-    data = xarray.DataArray(heights, {"lat": split.latitudes, "lon": split.longitudes}, ("lat", "lon"))
-    with peak_rise() as rise:
-        start = time.perf_counter()
-        gp = HarmonicGPGlobe(
-            "rbf", n_inducing=360, t_max=360, lengthscale=0.015, field_std=0.7, noise_level=0.07, progress=False
-        ).fit(data)
-        mean, std = gp.predict(return_std=True)
-        seconds = time.perf_counter() - start
-        memory = rise()
-    latitudes = np.broadcast_to(split.latitudes[:, None], split.test.shape)[split.test]
-    found = scores(mean.values[split.test], std.values[split.test] ** 2, split.heights[split.test], latitudes)
-    note = "360 latitudes, |t| <= 360"
-    return {
-        "model": "ours, given",
-        "seconds": seconds,
-        "steps": 0,
-        "memory": memory,
-        "note": note,
-        **found,
-    }, mean.values[:0]
+    gp = HarmonicGPGlobe(
+        "rbf", n_inducing=360, t_max=360, lengthscale=0.015, field_std=0.7, noise_level=0.07, progress=False
+    )
+    return closed_form(split, "ours, given", gp)
 
 
 def peer(split: Split, size: str, kind: str, points: int, seconds: float) -> tuple[Row, Array] | str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from harmonicgp._extras import MissingExtraError
 from harmonicgp.data.grids import axes_of, find_lattice, grid_from_points, read_grid, rows_of, to_dataarray
 
-xr = pytest.importorskip("xarray")
+xr = pytest.importorskip("xarray", reason="the extra geo is not installed")
 
 LON, LAT = np.arange(0.0, 360.0, 30.0), np.arange(-75.0, 90.0, 30.0)
 NORTH, EAST = {"units": "degrees_north"}, {"units": "degrees_east"}
@@ -121,7 +121,9 @@ def test_masks_are_missing_values():
 
 
 def test_chunked_arrays_are_computed():
-    pytest.importorskip("dask.array")
+    pytest.importorskip(
+        "dask.array", reason="dask is no part of any extra: arrays of it are computed where it is there"
+    )
     field = a_field(lat=LAT[::-1], time=[0, 1], dims=("time", "lat", "lon"))
     same(read_grid(field.chunk({"lat": 2})), read_grid(field))
 

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from harmonicgp._files import ModelFileError
-from harmonicgp.estimators import HarmonicGPGlobe
+from harmonicgp.estimators import HarmonicGPGlobe, globe
 from harmonicgp.estimators.globe_data import field_scores
 from harmonicgp.training import fields as training
 from harmonicgp.training import points
+from tests.inference.test_fields import as_blocks
 
 xarray = pytest.importorskip("xarray", reason="the extra geo is not installed")
 
@@ -102,7 +103,7 @@ def test_places_off_the_lattice_get_features_of_their_own(kernel):
     assert float(np.abs(mean - truth(lon[None, :], lat[:, None])).max()) < 0.5
     X = np.column_stack([a.ravel() for a in np.meshgrid(lon, lat)])
     ((_, predictor),) = gp._groups
-    block = predictor.posterior.block(predictor.features)
+    block = as_blocks(predictor.posterior, predictor.features)
     with torch.no_grad():
         stacks, residual = predictor.whitened(torch.from_numpy(X))
         m, v = block.moments(stacks)
@@ -128,7 +129,7 @@ def test_shuffled_points_of_a_grid_are_found_to_be_one(fitted):
     np.testing.assert_allclose(gp.predict(X), fitted.predict(X), atol=2e-3)
 
 
-def test_scattered_points_in_batches_give_the_posterior_of_the_grid():
+def test_scattered_points_in_batches_give_the_posterior_of_the_grid(monkeypatch):
     data = holes(field(6.0), share=0.5)
     lat, lon = np.meshgrid(data.lat, data.lon, indexing="ij")
     present = np.isfinite(data.values)
@@ -139,8 +140,8 @@ def test_scattered_points_in_batches_give_the_posterior_of_the_grid():
     grid = HarmonicGPGlobe(**known).fit(data)
     X = X[order]
     scattered = HarmonicGPGlobe(**known)
-    errors = np.zeros(len(y))  # known errors: the points are not looked at for a grid
-    scattered.fit(X, y[order], noise_std=errors)
+    monkeypatch.setattr(globe, "grid_from_points", lambda *_: None)  # as if they were no grid
+    scattered.fit(X, y[order])
     assert scattered.axes_ is None
     where = (np.linspace(-180, 170, 36), np.linspace(-85, 85, 18))
     for a, b in zip(grid.predict_f(where, True), scattered.predict_f(where, True), strict=True):
@@ -185,11 +186,20 @@ def test_known_errors_count():
 
 
 @pytest.mark.parametrize("mean", ["constant", "linear", "field"])
-def test_mean_functions(mean):
-    data = field()
+def test_mean_functions(mean, tmp_path):
+    data = holes(field())
     given = field(noise=0.0, step=5.0) if mean == "field" else mean
-    gp = HarmonicGPGlobe(kernel="rbf", mean=given, **QUICK).fit(holes(data))
+    gp = HarmonicGPGlobe(kernel="rbf", mean=given, **QUICK).fit(data)
     assert float(np.abs(gp.predict() - field(noise=0.0)).max()) < 0.4
+    gp.save(tmp_path / "model.hgp")
+    np.testing.assert_allclose(HarmonicGPGlobe.load(tmp_path / "model.hgp").predict(), gp.predict(), atol=1e-6)
+    slices = HarmonicGPGlobe(kernel="rbf", mean=given, by="time", **QUICK).fit(xarray.concat([data, data], "time"))
+    np.testing.assert_allclose(slices.predict()[1], gp.predict(), atol=0.1)
+    rng = np.random.default_rng(0)
+    X = np.column_stack((rng.uniform(0, 360, 300), rng.uniform(-80, 80, 300)))
+    y = truth(X[:, 0], X[:, 1]) + 0.1 * rng.normal(size=300)
+    points = HarmonicGPGlobe(kernel="rbf", mean=given, **QUICK).fit(X, y)
+    assert points.scores(X, y)["rmse"] < 0.5
 
 
 def test_samples_vary_as_the_error_bars_say(fitted):
@@ -274,6 +284,32 @@ def test_bad_data():
         gp.fit(np.array([[0.0, 120.0]] * 5), np.zeros(5))
     with pytest.raises(ValueError, match="points are"):
         gp.fit(np.zeros((3, 5)), np.zeros(3))
+    with pytest.raises(ValueError, match="one a point"):
+        gp.fit(np.zeros((3, 2)), np.zeros(4))
+
+
+def test_bad_places(fitted):
+    for X, words in (
+        ([[0.0, 91.0]], "a latitude is 91"),
+        ([[np.nan, 0.0]], "finite"),
+        (np.zeros((0, 2)), "points are"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            fitted.predict(np.array(X))
+    with pytest.raises(ValueError, match="1 slices that were fitted"):
+        fitted.fill(xarray.concat([field(), field()], "time"))
+
+
+def test_known_errors_of_points_on_a_grid():
+    data = holes(field())
+    lat, lon = np.meshgrid(data.lat, data.lon, indexing="ij")
+    present = np.isfinite(data.values)
+    X, y = np.column_stack((lon[present], lat[present])), data.values[present]
+    errors = np.where(X[:, 0] > 0, 0.5, 0.0)  # of nothing, too
+    gp = HarmonicGPGlobe(kernel="rbf", **QUICK).fit(X, y, noise_std=errors)
+    assert gp.axes_ is not None
+    grid = HarmonicGPGlobe(kernel="rbf", **QUICK).fit(data, noise_std=0 * data.fillna(0.0) + 0.5 * (data.lon > 0))
+    np.testing.assert_allclose(gp.predict(X), grid.predict(X), atol=1e-3)
 
 
 @pytest.mark.parametrize("shape", ["one latitude", "one longitude", "regional", "uneven", "poles", "constant"])
@@ -311,7 +347,7 @@ def test_scores_weigh_by_area():
     mean, y = np.zeros(2), np.array([1.0, 0.0])
     found = field_scores(mean, np.ones(2), y, np.array([1.0, 3.0]))
     assert found["rmse"] == pytest.approx(np.sqrt(0.5))
-    assert found["weighted_rmse"] == pytest.approx(0.5)
+    assert found["rmse_by_area"] == pytest.approx(0.5)
 
 
 def test_pictures(fitted, tmp_path):

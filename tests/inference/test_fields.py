@@ -12,18 +12,12 @@ import torch
 from torch.testing import assert_close
 
 from harmonicgp.features import LongitudeFeatures
-from harmonicgp.inference import fields
+from harmonicgp.inference import field_closed_form as module
 from harmonicgp.inference.closed_form import closed_form, gather_statistics
+from harmonicgp.inference.field_closed_form import coupling, field_bound, field_closed_form, joint_draws
 from harmonicgp.inference.field_prediction import FieldPredictor
-from harmonicgp.inference.fields import (
-    Field,
-    FieldPosterior,
-    Parallels,
-    coupling,
-    field_bound,
-    field_closed_form,
-    joint_draws,
-)
+from harmonicgp.inference.fields import Field, FieldPosterior, Parallels
+from harmonicgp.inference.posterior import Posterior
 from harmonicgp.kernels.globe import GlobeKernel
 from harmonicgp.training.points import Points, points_statistics
 from tests.reference import log_marginal
@@ -68,6 +62,15 @@ def features_of(k, m=6, t_max=18, order=36, meridian=-175.0, north=75.0):
     return LongitudeFeatures(k, torch.linspace(-north, north, m, dtype=torch.float64), t_max, order, meridian)
 
 
+def as_blocks(posterior, features):
+    """A field's posterior as one of blocks."""
+    n, M = features.n_sines, posterior.M.double()
+    M = torch.cat((M[0], M[1, 1 : n + 1]))
+    mean = torch.cat((posterior.mean[:, 0], posterior.mean[:, 1, 1 : n + 1]), 1)
+    C = torch.linalg.inv(M)
+    return Posterior("block", (mean,), ((C @ C.mT)[None],), (C[None],))
+
+
 @pytest.mark.parametrize("name", BASES)
 @pytest.mark.parametrize("order", [36, 9])
 def test_all_frequencies_explain_what_the_whole_orbit_does(name, order):
@@ -75,7 +78,8 @@ def test_all_frequencies_explain_what_the_whole_orbit_does(name, order):
     features = features_of(k, t_max=order // 2, order=order, north=40.0)
     X = cells(grid())[0]
     X = torch.cat((X, X + torch.tensor([3.3, 1.7])))  # on the lattice, and off it
-    (a,), residual = features(X)
+    with torch.no_grad():
+        (a,), residual = features(X)
     turns = torch.arange(order, dtype=torch.float64) * (360 / order)
     orbit = torch.cat([features.Z.detach() + torch.tensor([turn, 0.0]) for turn in turns.tolist()])
     Kzz, Kzx = k(orbit).to_dense().detach(), k(orbit, X).to_dense().detach()
@@ -89,8 +93,9 @@ def test_the_circle_group_has_the_phases_of_any_longitude():
     features = features_of(k, 6, 20, None, 12.3, 40.0)
     fine = features_of(k, 6, 20, 400, 12.3, 40.0)
     X = torch.rand(50, 2, dtype=torch.float64) * torch.tensor([700.0, 170.0]) - torch.tensor([350.0, 85.0])
-    (a,), r = features(X)
-    (b,), s = fine(X)
+    with torch.no_grad():
+        (a,), r = features(X)
+        (b,), s = fine(X)
     assert_close(a, b, rtol=0, atol=1e-9)
     assert_close(r, s, rtol=0, atol=1e-9)
 
@@ -110,7 +115,7 @@ def test_closed_form_is_that_of_the_cells(name, fields, noise):
         found = field_closed_form(parallels, field, s2, bound, tolerance=1e-13)
         expected = closed_form(statistics, s2, "block", bound)
         assert found.bound == pytest.approx(expected.bound, rel=1e-10)
-        block = found.posterior.block(features)
+        block = as_blocks(found.posterior, features)
         assert_close(block.means[0], expected.posterior.means[0], rtol=0, atol=1e-9)
         assert_close(block.precisions[0], expected.posterior.precisions[0], rtol=1e-8, atol=1e-8)
         again = FieldPosterior.of_blocks(block, features)
@@ -146,12 +151,15 @@ def test_the_joint_posterior_is_that_of_the_whole_orbit():
     dense = log_marginal(Q, y[0].numpy(), s2) - (1.7 * len(Q) - np.trace(Q)) / (2 * s2)
     assert joint.bound == pytest.approx(dense, abs=1e-8 * abs(dense))
     mean = Q @ np.linalg.solve(Q + s2 * np.eye(len(Q)), y[0].numpy())
-    found = joint.posterior.moments(features(X).stacks)[0][0]
+    with torch.no_grad():
+        found = joint.posterior.moments(features(X).stacks)[0][0]
     assert_close(found.numpy(), mean, rtol=0, atol=1e-8)
     parallels = Parallels.of(features.whiten(), field.latitudes, torch.float64)
     block = field_closed_form(parallels, field, s2, "elbo", 1e-13)
     assert block.bound <= joint.bound + 1e-9
-    assert_close(block.posterior.block(features).means[0].flatten(1), joint.posterior.means[0][:, 0], rtol=0, atol=1e-8)
+    assert_close(
+        as_blocks(block.posterior, features).means[0].flatten(1), joint.posterior.means[0][:, 0], rtol=0, atol=1e-8
+    )
 
 
 @pytest.mark.parametrize("noise", [False, True])
@@ -223,7 +231,7 @@ def test_joint_draws_have_the_joint_covariance(exact, monkeypatch):
     parallels = Parallels.of(features.whiten(), field.latitudes, torch.float64)
     fit = field_closed_form(parallels, field, s2, tolerance=1e-10)
     if not exact:
-        monkeypatch.setattr(fields, "MAX_EXACT_DRAWS", 0)
+        monkeypatch.setattr(module, "MAX_EXACT_DRAWS", 0)
     draws = joint_draws(parallels, fit, 4000, tolerance=1e-8)
     X, y, _ = cells(field)
     joint = closed_form(gather_statistics(features.whiten(), features.shapes, X, y), s2, "joint")
@@ -265,7 +273,8 @@ def test_coupling_tells_holes_from_scattered_gaps():
     generator = torch.Generator().manual_seed(0)
     even.present[:] = torch.rand(even.present.shape, generator=generator) < 0.7
     holed.present[20:60, 30:90] = False
-    assert coupling(even) < 0.1 < coupling(holed)
+    assert coupling(even.precision(0.3, torch.float64), even.longitudes) < 0.1
+    assert coupling(holed.precision(0.3, torch.float64), holed.longitudes) > 0.1
 
 
 def dense_block_bound(k, field, latitudes, t_max, order, meridian, s2, jitter):
@@ -327,3 +336,9 @@ def test_scattered_points_in_batches_have_the_posterior_of_their_grid():
     assert form.bound == pytest.approx(on_grid.bound, rel=1e-9)
     assert_close(scattered.mean, on_grid.posterior.mean, rtol=0, atol=1e-5)
     assert_close(scattered.M, on_grid.posterior.M, rtol=0, atol=1e-5)
+
+
+def test_features_say_that_they_have_no_gradient():
+    features = features_of(kernel(), t_max=3)
+    with pytest.raises(RuntimeError, match="no gradient"):
+        features(torch.zeros(1, 2, dtype=torch.float64))

@@ -39,21 +39,15 @@ def open_dataset(path: Path) -> Any:
         raise ValueError(f"{path.name} cannot be read as netCDF: {error}") from error
 
 
-def variable(data: Any, name: str | None, path: Path) -> Any:
-    """The variable of that name, or the only one with longitudes and latitudes."""
+def variable(data: Any, name: str, path: Path) -> Any:
+    """The variable of that name."""
     names = [str(key) for key in data.data_vars]
-    if name is not None:
-        if name not in names:
-            raise UsageError(
-                f"{path.name} has no variable {name!r}{did_you_mean(name, names)}; it has {listing(names)}."
-            )
-        return data[name]
-    if len(names) != 1:
-        raise UsageError(f"{path.name} has the variables {listing(names)}: choose one with --target.")
-    return data[names[0]]
+    if name not in names:
+        raise UsageError(f"{path.name} has no variable {name!r}{did_you_mean(name, names)}; it has {listing(names)}.")
+    return data[name]
 
 
-def fit_field(path: Path, target: str | None, output: Path, arguments: dict[str, Any], by: str | None, test: float,
+def fit_field(path: Path, target: str, output: Path, arguments: dict[str, Any], by: str | None, test: float,
               seed: int, say: Speaker) -> None:  # fmt: skip
     """Fit a variable of a netCDF file and save the model."""
     import numpy as np

@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from tqdm import tqdm
 
-from harmonicgp._files import ModelFileError, read_container, write_container
 from harmonicgp._memory import memory_kept
 from harmonicgp.data.grids import GridAxes, GridData, grid_from_points, read_grid
 from harmonicgp.estimators.globe_data import (
@@ -24,23 +21,17 @@ from harmonicgp.estimators.globe_data import (
     MeanFunction,
     Source,
     cells_like,
+    checked_points,
     extent_of,
     fields_of,
     known_variances,
-    linear_basis,
 )
 from harmonicgp.estimators.globe_predicting import PredictsFields
+from harmonicgp.estimators.globe_saving import SavedField
 from harmonicgp.estimators.inputs import Array
+from harmonicgp.inference.field_closed_form import coupling, field_closed_form, joint_draws
 from harmonicgp.inference.field_prediction import FieldPredictor
-from harmonicgp.inference.fields import (
-    Field,
-    FieldPosterior,
-    Parallels,
-    coupling,
-    covariance,
-    field_closed_form,
-    joint_draws,
-)
+from harmonicgp.inference.fields import Field, FieldPosterior, Parallels
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.training.fields import (
     BASES,
@@ -53,11 +44,6 @@ from harmonicgp.training.fields import (
 )
 from harmonicgp.training.points import Points, learn_points, points_draws, points_statistics
 
-KIND, FORMAT = "globe", 1
-_PLAIN = (
-    "notes_", "seconds_", "history_", "kernels_", "name_", "units_", "elbo_", "lengthscale_", "field_std_", "noise_std_",
-    "n_inducing_", "t_max_", "kernel_", "n_features_", "residual_share_",
-)  # fmt: skip
 #: Rows whose precision has no harmonic above this share are observed evenly: independent frequencies say it all.
 EVEN = 0.1
 #: Numbers of features up to which they are kept in float64.
@@ -66,7 +52,7 @@ FEW = 20_000_000
 MAX_SCATTERED = 60
 
 
-class HarmonicGPGlobe(PredictsFields):
+class HarmonicGPGlobe(SavedField, PredictsFields):
     """A Gaussian process on the globe, in closed form along every parallel: `fit` a map, `predict` it with error bars.
 
     Frequencies of the longitude up to `t_max`, each with `n_inducing` latitudes: a grid of millions of cells costs its rows.
@@ -207,28 +193,27 @@ class HarmonicGPGlobe(PredictsFields):
                 None,
                 None if noise_std is None else known_variances(cells_like(noise_std, grid), grid.values.shape),
             )
-        X, y = np.asarray(data, np.float64), np.asarray(y, np.float64)
-        if X.ndim != 2 or X.shape[1] != 2 or y.shape != (len(X),):
-            raise ValueError(f"points are X [n, 2], longitude and latitude, and y [n]; got {X.shape} and {y.shape}.")
-        if not (np.isfinite(X).all() and np.isfinite(y).all()):
-            raise ValueError("X and y must be finite: drop points without a value.")
-        if np.abs(X[:, 1]).max() > 90 + 1e-9:
-            raise ValueError(f"a latitude is {X[np.abs(X[:, 1]).argmax(), 1]:g}: the columns are longitude, latitude.")
+        X, y = checked_points(data), np.asarray(y, np.float64)
+        if y.shape != (len(X),) or not np.isfinite(y).all():
+            raise ValueError(
+                f"y must be {len(X)} finite numbers, one a point; got shape {y.shape}: drop points without one."
+            )
         if self.by is not None:
             raise ValueError("by= takes slices of a DataArray; points have none.")
         errors = None if noise_std is None else known_variances(noise_std, y.shape)
         self.name_, self.units_, self._source = None, None, None
-        found = grid_from_points(X[:, 0], X[:, 1], y) if errors is None else None
+        found = grid_from_points(X[:, 0], X[:, 1], y, errors)
         if found is not None:
             self.axes_ = found.axes
-            return found, None, None
+            return found, None, None if found.noise is None else found.noise[None]
         self.axes_ = None
         return None, (X[:, 0], X[:, 1], y), errors
 
     def _fit_grid(self, grid: GridData, errors: Array | None, bar: Any) -> None:
         axes, values = grid.axes, grid.values
-        self._mean = MeanFunction.of(self.mean, axes, values)
-        values = values - self._mean(axes.latitudes[:, None], axes.longitudes[None, :])
+        places = axes.latitudes[:, None], axes.longitudes[None, :]
+        self._mean = MeanFunction.of(self.mean, *places, values)
+        values = values - self._mean(*places)
         present = np.isfinite(values)
         if present.sum() < 3:
             raise ValueError(f"{present.sum()} cells have a value: at least three are needed.")
@@ -297,7 +282,7 @@ class HarmonicGPGlobe(PredictsFields):
                 m=cut.m if self.n_inducing == "auto" else model.m,
                 t_max=cut.t_max if self.t_max == "auto" else model.t_max,
             )
-        if self.full_evaluations and not found.whole:
+        if self.full_evaluations and not found.whole and not all(fixed):
             dtype = self._precision(model, len(fields[0].latitudes))
             model, more = found.finished(model, fields, self.bound, dtype, int(self.full_evaluations))
             history += more
@@ -317,7 +302,9 @@ class HarmonicGPGlobe(PredictsFields):
         for slices, field in fields:
             fit = field_closed_form(parallels, field, self.model_.s2, self.bound, tolerance)
             posterior = fit.posterior
-            if self.posterior == "joint" or (self.posterior == "auto" and coupling(field) > EVEN):
+            if self.posterior == "joint" or (
+                self.posterior == "auto" and coupling(fit.parts.D, field.longitudes) > EVEN
+            ):
                 draws = joint_draws(parallels, fit, int(self.n_draws), self.random_state)
                 posterior = replace(posterior, draws=draws)
             self._groups.append((slices, FieldPredictor(whitened, posterior)))
@@ -337,12 +324,7 @@ class HarmonicGPGlobe(PredictsFields):
 
     def _fit_points(self, longitudes: Array, latitudes: Array, y: Array, errors: Array | None, bar: Any) -> None:
         """Scattered points: the same features, in batches, with the same answer."""
-        axes = GridAxes(np.sort(latitudes), longitudes, None)
-        self._mean = (
-            MeanFunction.of(self.mean, axes, y[None, None])
-            if self.mean != "linear"
-            else MeanFunction("linear", np.linalg.lstsq(linear_basis(latitudes, longitudes), y, rcond=None)[0])
-        )
+        self._mean = MeanFunction.of(self.mean, latitudes, longitudes, y[None])
         y = y - self._mean(latitudes, longitudes)
         self._scale = float(y.std()) or 1.0
         self.order_ = None
@@ -379,85 +361,6 @@ class HarmonicGPGlobe(PredictsFields):
         self.residual_share_ = float(statistics.residual.mean()) / self.model_.s2
         self._finish_attributes(form.bound / len(y))
         self._show(bar, 100)
-
-    # Keeping ------------------------------------------------------------------------------------------------------
-
-    def save(self, path: str | Path) -> None:
-        """Write the model to one file, whole or not at all. The covariance is made anew when it is loaded."""
-        check_is_fitted(self, "_groups")
-        arguments = self.get_params(deep=False)
-        if not isinstance(arguments["mean"], str):
-            arguments["mean"] = "constant"  # the field itself is among the tensors
-        axes, source = self.axes_, self._source
-        header = {
-            "arguments": arguments, "model": asdict(self.model_), "scale": self._scale, "order": self.order_,
-            "mean": self._mean.kind, "by": self.by, "groups": [slices for slices, _ in self._groups],
-            "source": None if source is None else source.state(),
-            "plain": {name: getattr(self, name) for name in _PLAIN},
-        }  # fmt: skip
-        tensors = {"mean.coefficients": torch.from_numpy(self._mean.coefficients)}
-        for name, values in zip(("rows", "columns", "values"), self._mean.field or (), strict=False):
-            tensors[f"mean.{name}"] = torch.from_numpy(np.ascontiguousarray(values))
-        if source is not None:
-            tensors["source.latitudes"] = torch.from_numpy(np.ascontiguousarray(source.latitudes))
-            tensors["source.longitudes"] = torch.from_numpy(np.ascontiguousarray(source.longitudes))
-        if axes is not None:
-            tensors["axes.latitudes"] = torch.from_numpy(np.ascontiguousarray(axes.latitudes))
-            tensors["axes.longitudes"] = torch.from_numpy(np.ascontiguousarray(axes.longitudes))
-        for k, (_, predictor) in enumerate(self._groups):
-            tensors[f"{k}.mean"] = predictor.posterior.mean
-            if predictor.posterior.draws is not None:
-                tensors[f"{k}.draws"] = predictor.posterior.draws
-            if self._sites:
-                tensors[f"{k}.latitudes"], tensors[f"{k}.weights"] = self._sites[k]
-            else:
-                tensors[f"{k}.M"] = predictor.posterior.M
-        write_container(Path(path), KIND, FORMAT, header, tensors)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """The model of a file that `save` wrote."""
-        container = read_container(Path(path), KIND, FORMAT)
-        try:
-            return cls._unpacked(container.header, container.tensors)
-        except (KeyError, TypeError, IndexError, AttributeError, ValueError, RuntimeError) as error:
-            reason = " ".join(f"{error!r}".split())
-            raise ModelFileError(f"{path} is not a model that this version of harmonicgp can read: {reason}") from error
-
-    @classmethod
-    def _unpacked(cls, header: dict[str, Any], tensors: dict[str, Tensor]) -> Self:
-        model = cls(**header["arguments"])
-        model._check_arguments()
-        for name in _PLAIN:
-            setattr(model, name, header["plain"][name])
-        model.model_ = GlobeModel(**header["model"])
-        model._scale, model.order_ = float(header["scale"]), header["order"]
-        given = [tensors[f"mean.{name}"].numpy() for name in ("rows", "columns", "values") if f"mean.{name}" in tensors]
-        field = (given[0], given[1], given[2]) if given else None
-        model._mean = MeanFunction(header["mean"], tensors["mean.coefficients"].numpy(), field)
-        model._source = None if header["source"] is None else Source.from_state(header["source"], tensors)
-        model.axes_ = None
-        if "axes.latitudes" in tensors:
-            model.axes_ = GridAxes(
-                tensors["axes.latitudes"].numpy(), tensors["axes.longitudes"].numpy(), header["order"]
-            )
-        features = model.model_.features()
-        whitened = features.whiten()
-        model._groups, model._sites = [], []
-        parallels = None
-        for k, slices in enumerate(header["groups"]):
-            mean, draws = tensors[f"{k}.mean"], tensors.get(f"{k}.draws")
-            if f"{k}.M" in tensors:
-                M = tensors[f"{k}.M"]
-            else:
-                latitudes, weights = tensors[f"{k}.latitudes"], tensors[f"{k}.weights"]
-                if parallels is None:
-                    dtype = model._precision(model.model_, len(latitudes))
-                    parallels = Parallels.of(whitened, latitudes, dtype)
-                M, _ = covariance(parallels, weights.double(), parallels.A.dtype)
-                model._sites.append((latitudes, weights))
-            model._groups.append(([int(i) for i in slices], FieldPredictor(whitened, FieldPosterior(mean, M, draws))))
-        return model
 
     def _show_part(self, bar: Any, k: int, n: int, part: float) -> None:
         self._show(bar, 60 * (k + part) / n)

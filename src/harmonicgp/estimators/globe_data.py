@@ -27,15 +27,15 @@ class MeanFunction:
     field: tuple[Array, Array, Array] | None = None  #: latitudes, longitudes, values
 
     @classmethod
-    def of(cls, mean: Any, axes: GridAxes, values: Array) -> MeanFunction:
-        """From the argument of the estimator and the data [slices, rows, columns]."""
+    def of(cls, mean: Any, latitudes: Array, longitudes: Array, values: Array) -> MeanFunction:
+        """From the argument of the estimator and the data [slices, ...] at places [...], NaN where missing."""
         if isinstance(mean, str) and mean == "constant":
             return cls("constant", np.array([float(np.nanmean(values)), 0.0, 0.0, 0.0]))
         if isinstance(mean, str) and mean == "linear":
-            basis = linear_basis(axes.latitudes[:, None], axes.longitudes[None, :])
-            flat = np.nanmean(values, axis=0) if len(values) > 1 else values[0]
-            present = np.isfinite(flat)
-            coefficients, *_ = np.linalg.lstsq(basis[present], flat[present], rcond=None)
+            times = np.isfinite(values).sum(0)  # of the slices that have a place
+            average, root = np.nansum(values, axis=0) / np.maximum(times, 1), np.sqrt(times)
+            basis = linear_basis(latitudes, longitudes) * root[..., None]
+            coefficients, *_ = np.linalg.lstsq(basis.reshape(-1, 4), (average * root).ravel(), rcond=None)
             return cls("linear", coefficients)
         if isinstance(mean, str) or mean is None:
             raise ValueError(f'mean must be "constant", "linear" or a DataArray with a field; got {mean!r}.')
@@ -174,13 +174,26 @@ def fields_of(axes: GridAxes, values: Array, errors: Array | None) -> list[tuple
     return found
 
 
+def checked_points(X: Any) -> Array:
+    """Points [n, 2], longitude and latitude in degrees, or a clear error."""
+    points = np.asarray(X, np.float64)
+    if points.ndim != 2 or points.shape[1] != 2 or not len(points):
+        raise ValueError(f"points are [n, 2], longitude and latitude; got shape {points.shape}.")
+    if not np.isfinite(points).all():
+        raise ValueError("points must be finite longitudes and latitudes: drop the others.")
+    if np.abs(points[:, 1]).max() > 90 + 1e-9:
+        worst = points[np.abs(points[:, 1]).argmax(), 1]
+        raise ValueError(f"a latitude is {worst:g}: the columns are longitude, latitude.")
+    return points
+
+
 def are_points(where: Any) -> bool:
     """Whether these are points [n, 2], and no grid."""
     return not isinstance(where, tuple) and not hasattr(where, "dims") and where is not None and np.ndim(where) == 2
 
 
 def field_scores(mean: Array, variance: Array, y: Array, weights: Array) -> dict[str, float]:
-    """RMSE, NLL and coverage of 95 % intervals; `weighted_...` with weights, such as the areas of cells."""
+    """RMSE, NLL and coverage of 95 % intervals; `..._by_area` with cells weighted by `weights`."""
     error = (y - mean) ** 2
     nll = 0.5 * (np.log(2 * np.pi * variance) + error / variance)
     inside = error <= 1.959963984540054**2 * variance
@@ -189,7 +202,7 @@ def field_scores(mean: Array, variance: Array, y: Array, weights: Array) -> dict
         "rmse": float(np.sqrt(error.mean())),
         "nll": float(nll.mean()),
         "coverage": float(inside.mean()),
-        "weighted_rmse": float(np.sqrt((weights * error).sum())),
-        "weighted_nll": float((weights * nll).sum()),
-        "weighted_coverage": float((weights * inside).sum()),
+        "rmse_by_area": float(np.sqrt((weights * error).sum())),
+        "nll_by_area": float((weights * nll).sum()),
+        "coverage_by_area": float((weights * inside).sum()),
     }

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from harmonicgp._extras import require
 from harmonicgp.data.grids import GridAxes, Template, axes_of, read_grid, to_dataarray
-from harmonicgp.estimators.globe_data import MeanFunction, Source, are_points, field_scores
+from harmonicgp.estimators.globe_data import MeanFunction, Source, are_points, checked_points, field_scores
 from harmonicgp.estimators.inputs import Array
 from harmonicgp.inference.field_prediction import FieldPredictor
 from harmonicgp.training.fields import GlobeModel
@@ -41,17 +41,17 @@ class PredictsFields(BaseEstimator):
         `where`: a DataArray or Dataset with longitudes and latitudes, or a pair (longitudes, latitudes) of axes, which gives
         DataArrays; or points [n, 2], longitude and latitude, which gives arrays. None is the grid that was fitted.
         """
-        return self._predicted(where, return_std, self.model_.s2 if hasattr(self, "model_") else 0.0)
+        check_is_fitted(self, "_groups")
+        return self._predicted(where, return_std, self.model_.s2)
 
     def predict_f(self, where: Any = None, return_std: bool = False) -> Any:
         """The same of the field itself, without noise."""
+        check_is_fitted(self, "_groups")
         return self._predicted(where, return_std, 0.0)
 
     def _predicted(self, where: Any, return_std: bool, s2: float) -> Any:
-        check_is_fitted(self, "_groups")
         if are_points(where):
-            X = np.asarray(where, np.float64)
-            mean, variance = self._at_points(X[:, 0], X[:, 1], return_std)
+            mean, variance = self._at_points(checked_points(where), return_std)
             std = None if variance is None else np.sqrt(variance + s2 * self._scale**2)
             return (mean, std) if return_std else mean
         axes, template = self._where(where)
@@ -63,11 +63,9 @@ class PredictsFields(BaseEstimator):
         words = "standard deviation" + (" of a new observation" if s2 else " of the field")
         return named, self._labelled(std, template, None if self.name_ is None else f"{self.name_}_std", words)
 
-    def _at_points(self, longitudes: Array, latitudes: Array, variance: bool) -> tuple[Array, Array | None]:
-        if not (np.isfinite(longitudes).all() and np.isfinite(latitudes).all()):
-            raise ValueError("points must be finite longitudes and latitudes.")
-        lon, lat = torch.from_numpy(longitudes.copy()), torch.from_numpy(latitudes.copy())
-        offset = self._mean(latitudes, longitudes)
+    def _at_points(self, points: Array, variance: bool) -> tuple[Array, Array | None]:
+        lon, lat = torch.from_numpy(points[:, 0].copy()), torch.from_numpy(points[:, 1].copy())
+        offset = self._mean(points[:, 1], points[:, 0])
         n = sum(len(slices) for slices, _ in self._groups)
         means, variances = np.empty((n, len(lon))), np.empty((n, len(lon)))
         for slices, predictor in self._groups:
@@ -129,12 +127,13 @@ class PredictsFields(BaseEstimator):
 
     def fill(self, data: Any) -> Any:
         """The data with their missing cells filled by the mean of the model."""
-        grid = read_grid(data)
+        check_is_fitted(self, "_groups")
+        slices = sum(len(slices) for slices, _ in self._groups)
+        if len(read_grid(data).values) != slices:
+            raise ValueError(f"the data to fill must have the {slices} slices that were fitted.")
         mean = self.predict(data)
-        filled = data.where(np.isfinite(data), mean.transpose(*data.dims))
+        filled = data.where(np.isfinite(data), mean.transpose(*(dim for dim in data.dims if dim in mean.dims)))
         filled.attrs = dict(data.attrs)
-        if len(grid.values) != sum(len(slices) for slices, _ in self._groups):
-            raise ValueError("the data to fill have other slices than those fitted.")
         return filled
 
     def components(self, where: Any = None, frequencies: Sequence[int] | None = None) -> Any:
@@ -174,8 +173,8 @@ class PredictsFields(BaseEstimator):
             present = np.isfinite(grid.values)
             weights = np.broadcast_to(np.cos(np.deg2rad(grid.axes.latitudes))[:, None], grid.values.shape)[present]
             return field_scores(mean[present], variance[present] + self.noise_std_**2, grid.values[present], weights)
-        X = np.asarray(data, np.float64)
-        mean, variance = self._at_points(X[:, 0], X[:, 1], True)
+        X = checked_points(data)
+        mean, variance = self._at_points(X, True)
         assert variance is not None
         return field_scores(mean, variance + self.noise_std_**2, np.asarray(y, np.float64), np.cos(np.deg2rad(X[:, 1])))
 

@@ -25,7 +25,8 @@ from harmonicgp._specs import (
 from harmonicgp.actions import Action
 from harmonicgp.data.tables import TableEncoder
 from harmonicgp.estimators.candidates import Candidate
-from harmonicgp.estimators.globe import KIND, HarmonicGPGlobe
+from harmonicgp.estimators.globe import HarmonicGPGlobe
+from harmonicgp.estimators.globe_saving import KIND
 from harmonicgp.estimators.inputs import Array, Inputs
 from harmonicgp.estimators.predictive import Conformal
 from harmonicgp.estimators.search import SymmetryChoice

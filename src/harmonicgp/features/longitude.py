@@ -20,7 +20,7 @@ from torch import Tensor
 from harmonicgp._validation import whole_number
 from harmonicgp.actions.translation import check_latitude
 from harmonicgp.features.base import Features, KernelView, PointFunction, Stacks, Whitened
-from harmonicgp.kernels.zonal import ZonalKernel, zonal_offset_block, zonal_spectrum
+from harmonicgp.kernels.zonal import ZonalKernel, zonal_offset_spectrum, zonal_spectrum
 from harmonicgp.linalg import Factor
 
 #: Longitudes this near to a lattice, in its steps, lie on it: the rounding of float32 degrees.
@@ -47,7 +47,8 @@ class LongitudeFeatures(Features):
         >>> features = LongitudeFeatures(GlobeKernel(RBFKernel()), torch.linspace(-80, 80, 5), t_max=3)
         >>> features.shapes, features.n_features
         (((7, 5),), 35)
-        >>> stacks, residual = features(torch.tensor([[10.0, 20.0], [30.0, -50.0]]))
+        >>> with torch.no_grad():
+        ...     stacks, residual = features(torch.tensor([[10.0, 20.0], [30.0, -50.0]]))
         >>> stacks[0].shape, residual.shape
         (torch.Size([7, 5, 2]), torch.Size([2]))
     """
@@ -155,7 +156,7 @@ class LongitudeWhitened(Whitened):
         if offsets is None or not bool(offsets.any()):
             K = zonal_spectrum(f.zonal, Z, latitudes.double(), f.t_max, f.nodes())
         else:
-            K = zonal_offset_block(f.zonal, Z, latitudes, offsets, f.t_max, f.nodes())
+            K = zonal_offset_spectrum(f.zonal, Z, latitudes, offsets, f.t_max, f.nodes())
         K *= f.multiplicity()[:, None, None]
         if not K.is_complex():
             return self._solved(K)
@@ -177,6 +178,11 @@ class LongitudeWhitened(Whitened):
     def explained(self, x: Tensor) -> tuple[Stacks, Tensor]:
         """a(x), and |a(x)|^2 over all blocks; points of one parallel share the work."""
         f = self.features
+        if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in f.parameters()):
+            raise RuntimeError(
+                "these features have no gradient of their own: evaluate them within torch.no_grad(); hyper-parameters are "
+                "learned by inference.fields.field_bound."
+            )
         check_latitude(x[:, 1])
         angle, left = f.offsets(x[:, 0])
         unique, places = torch.unique(torch.stack((x[:, 1].double(), left), -1), dim=0, return_inverse=True)
@@ -188,8 +194,7 @@ class LongitudeWhitened(Whitened):
             cosines, sines = a.real * cos - a.imag * sin, a.real * sin + a.imag * cos
         else:
             cosines, sines = a * cos, a * sin
-        own = f.t_max + 1 - 1 - f.n_sines  # the highest frequency, if it is its own conjugate
-        if own and a.is_complex():  # its kernel is real: what is imaginary is rounding
+        if f.n_sines < f.t_max and a.is_complex():  # the highest is its own conjugate: what is imaginary is rounding
             squares = squares - a.imag[-1].square().sum(0)
         return (torch.cat((cosines, sines[1 : f.n_sines + 1])).to(x.dtype),), squares.to(x.dtype)
 

@@ -95,11 +95,7 @@ class ZonalKernel:
     def nodes(self, t_max: int) -> int:
         """Longitudes of a transform that is exact to rounding up to t_max, for a smooth kernel: c_t ~ exp(-t^2 l^2 / 2)."""
         alias = math.sqrt(-2 * math.log(NEGLIGIBLE)) / float(self.lengthscale.detach())
-        return _fast_size(max(int(t_max + alias) + 2, 2 * t_max + 2))
-
-
-def _fast_size(n: int) -> int:
-    return n + n % 2
+        return max(int(t_max + alias) + 2, 2 * t_max + 2)
 
 
 @lru_cache(maxsize=8)
@@ -144,28 +140,30 @@ def zonal_block(kernel: ZonalKernel, p: Tensor, q: Tensor, t_max: int, order: in
     return kernel.scale * (k @ _cosines(order, t_max)).permute(2, 0, 1)
 
 
-def zonal_offset_block(kernel: ZonalKernel, p: Tensor, q: Tensor, offset: Tensor, t_max: int, order: int) -> Tensor:
+@torch.no_grad()
+def zonal_offset_spectrum(kernel: ZonalKernel, p: Tensor, q: Tensor, offset: Tensor, t_max: int, order: int) -> Tensor:
     """The same between p at longitude 0 and places (offset, q) off the lattice: complex, [t_max + 1, len(p), len(q)].
 
     k_t(z, x) = 1/n sum_s conj(chi_t(s)) k(z, s.x), offsets in degrees, one for each of q.
     """
+    out = torch.empty(t_max + 1, len(p), len(q), dtype=torch.complex128)
     p, q = p.double() * _RADIANS, q.double() * _RADIANS
     inverse = kernel.lengthscale**-2
-    across = 4 * torch.sin(0.5 * (p[:, None] - q[None])).square() * inverse
-    along = 4 * p.cos()[:, None] * q.cos()[None].clamp_min(0.0) * inverse
-    angles = offset.double()[:, None] * _RADIANS + torch.arange(order, dtype=torch.float64) * (2 * math.pi / order)
-    t = across[..., None] + along[..., None] * torch.sin(0.5 * angles).square()
-    k = torch.fft.fft(kernel.profile(t), dim=-1)[..., : t_max + 1] / order
-    return kernel.scale * k.permute(2, 0, 1)
+    turns = torch.arange(order, dtype=torch.float64) * (2 * math.pi / order)
+    for part in torch.arange(len(q)).split(max(1, _TILE // (order * len(p)))):
+        across = 4 * torch.sin(0.5 * (p[:, None] - q[part])).square() * inverse
+        along = 4 * p.cos()[:, None] * q[part].cos().clamp_min(0.0) * inverse
+        angles = offset[part].double()[:, None] * _RADIANS + turns
+        k = kernel.profile(across[..., None] + along[..., None] * torch.sin(0.5 * angles).square())
+        out[..., part] = kernel.scale * (torch.fft.fft(k, dim=-1)[..., : t_max + 1] / order).permute(2, 0, 1)
+    return out
 
 
-def zonal_spectrum(
-    kernel: ZonalKernel, p: Tensor, q: Tensor, t_max: int, order: int, dtype: torch.dtype = torch.float64
-) -> Tensor:
+def zonal_spectrum(kernel: ZonalKernel, p: Tensor, q: Tensor, t_max: int, order: int) -> Tensor:
     """c_t(p, q), all of it, without a graph: [t_max + 1, len(p), len(q)]."""
-    out = torch.zeros(t_max + 1, len(p), len(q), dtype=dtype)
+    out = torch.zeros(t_max + 1, len(p), len(q), dtype=torch.float64)
     with torch.no_grad():
         for rows, columns in zonal_tiles(kernel, p, q, order):
             if rows.stop > rows.start:
-                out[:, rows, columns] = zonal_block(kernel, p[rows], q[columns], t_max, order).to(dtype)
+                out[:, rows, columns] = zonal_block(kernel, p[rows], q[columns], t_max, order)
     return out

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from harmonicgp.features.longitude import LongitudeFeatures
-from harmonicgp.inference.fields import Field, field_bound
+from harmonicgp.inference.field_closed_form import field_bound
+from harmonicgp.inference.fields import Field
 from harmonicgp.kernels.globe import GlobeKernel
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.linalg import NotPositiveDefiniteError

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from harmonicgp.features.longitude import LongitudeFeatures, LongitudeWhitened
 from harmonicgp.inference.closed_form import ClosedForm, Statistics, closed_form, gather_statistics, streaming_matvec
-from harmonicgp.inference.fields import MAX_EXACT_DRAWS
+from harmonicgp.inference.field_closed_form import MAX_EXACT_DRAWS
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.linalg import NotPositiveDefiniteError
 from harmonicgp.training.fields import Array, GlobeModel

@@ -1,0 +1,108 @@
+"""A field's model in one file: hyper-parameters, means and sums over the rows, from which the covariance is made anew."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from harmonicgp._files import ModelFileError, read_container, write_container
+from harmonicgp.data.grids import GridAxes
+from harmonicgp.estimators.globe_data import MeanFunction, Source
+from harmonicgp.inference.field_closed_form import covariance
+from harmonicgp.inference.field_prediction import FieldPredictor
+from harmonicgp.inference.fields import FieldPosterior, Parallels
+from harmonicgp.training.fields import GlobeModel
+
+KIND, FORMAT = "globe", 1
+_PLAIN = (
+    "notes_", "seconds_", "history_", "kernels_", "name_", "units_", "elbo_", "lengthscale_", "field_std_", "noise_std_",
+    "n_inducing_", "t_max_", "kernel_", "n_features_", "residual_share_",
+)  # fmt: skip
+
+
+class SavedField:
+    """`save` and `load` for fields."""
+
+    def save(self: Any, path: str | Path) -> None:
+        """Write the model to one file, whole or not at all. The covariance is made anew when it is loaded."""
+        check_is_fitted(self, "_groups")
+        arguments = self.get_params(deep=False)
+        if not isinstance(arguments["mean"], str):
+            arguments["mean"] = "constant"  # the field itself is among the tensors
+        axes, source = self.axes_, self._source
+        header = {
+            "arguments": arguments, "model": asdict(self.model_), "scale": self._scale, "order": self.order_,
+            "mean": self._mean.kind, "by": self.by, "groups": [slices for slices, _ in self._groups],
+            "source": None if source is None else source.state(),
+            "plain": {name: getattr(self, name) for name in _PLAIN},
+        }  # fmt: skip
+        tensors = {"mean.coefficients": torch.from_numpy(self._mean.coefficients)}
+        for name, values in zip(("rows", "columns", "values"), self._mean.field or (), strict=False):
+            tensors[f"mean.{name}"] = torch.from_numpy(np.ascontiguousarray(values))
+        if source is not None:
+            tensors["source.latitudes"] = torch.from_numpy(np.ascontiguousarray(source.latitudes))
+            tensors["source.longitudes"] = torch.from_numpy(np.ascontiguousarray(source.longitudes))
+        if axes is not None:
+            tensors["axes.latitudes"] = torch.from_numpy(np.ascontiguousarray(axes.latitudes))
+            tensors["axes.longitudes"] = torch.from_numpy(np.ascontiguousarray(axes.longitudes))
+        for k, (_, predictor) in enumerate(self._groups):
+            tensors[f"{k}.mean"] = predictor.posterior.mean
+            if predictor.posterior.draws is not None:
+                tensors[f"{k}.draws"] = predictor.posterior.draws
+            if self._sites:
+                tensors[f"{k}.latitudes"], tensors[f"{k}.weights"] = self._sites[k]
+            else:
+                tensors[f"{k}.M"] = predictor.posterior.M
+        write_container(Path(path), KIND, FORMAT, header, tensors)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The model of a file that `save` wrote."""
+        container = read_container(Path(path), KIND, FORMAT)
+        try:
+            return cls._unpacked(container.header, container.tensors)
+        except (KeyError, TypeError, IndexError, AttributeError, ValueError, RuntimeError) as error:
+            reason = " ".join(f"{error!r}".split())
+            raise ModelFileError(f"{path} is not a model that this version of harmonicgp can read: {reason}") from error
+
+    @classmethod
+    def _unpacked(cls, header: dict[str, Any], tensors: dict[str, Tensor]) -> Self:
+        model: Any = cls(**header["arguments"])
+        model._check_arguments()
+        for name in _PLAIN:
+            setattr(model, name, header["plain"][name])
+        model.model_ = GlobeModel(**header["model"])
+        model._scale, model.order_ = float(header["scale"]), header["order"]
+        given = [tensors[f"mean.{name}"].numpy() for name in ("rows", "columns", "values") if f"mean.{name}" in tensors]
+        field = (given[0], given[1], given[2]) if given else None
+        model._mean = MeanFunction(header["mean"], tensors["mean.coefficients"].numpy(), field)
+        model._source = None if header["source"] is None else Source.from_state(header["source"], tensors)
+        model.axes_ = None
+        if "axes.latitudes" in tensors:
+            model.axes_ = GridAxes(
+                tensors["axes.latitudes"].numpy(), tensors["axes.longitudes"].numpy(), header["order"]
+            )
+        features = model.model_.features()
+        whitened = features.whiten()
+        model._groups, model._sites = [], []
+        parallels = None
+        for k, slices in enumerate(header["groups"]):
+            mean, draws = tensors[f"{k}.mean"], tensors.get(f"{k}.draws")
+            if f"{k}.M" in tensors:
+                M = tensors[f"{k}.M"]
+            else:
+                latitudes, weights = tensors[f"{k}.latitudes"], tensors[f"{k}.weights"]
+                if parallels is None:
+                    dtype = model._precision(model.model_, len(latitudes))
+                    parallels = Parallels.of(whitened, latitudes, dtype)
+                M, _ = covariance(parallels, weights.double(), parallels.A.dtype)
+                model._sites.append((latitudes, weights))
+            model._groups.append(([int(i) for i in slices], FieldPredictor(whitened, FieldPosterior(mean, M, draws))))
+        fitted: Self = model
+        return fitted
