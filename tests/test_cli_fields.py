@@ -72,3 +72,23 @@ def test_what_a_prediction_refuses(files):
     table = files / "table.csv"
     table.write_text("x,y\n1,2\n")
     assert "--by is for netCDF" in complaint("fit", table, "-t", "y", "-o", files / "m.hgp", "--by", "x", code=2)
+
+
+def test_further_dimensions_and_covariates(files):
+    rng = np.random.default_rng(1)
+    with xarray.open_dataset(files / "sst.nc") as data:
+        weeks = xarray.concat([data.sst, data.sst + 1.0], "week").assign_coords(week=[0, 1])
+        depth = xarray.DataArray(rng.normal(size=(9, 18)), data.sst.coords, data.sst.dims)
+        xarray.Dataset({"sst": weeks + depth, "depth": depth}).to_netcdf(files / "deep.nc")
+    told = run("fit", files / "deep.nc", "-t", "sst", "-o", files / "deep.hgp", "--covariate", "depth").stdout
+    assert "longitude, latitude, week, depth" in told
+    assert "longitude, latitude, week, depth" in run("info", files / "deep.hgp").stdout
+    run("predict", files / "deep.hgp", files / "deep.nc", "-o", files / "out.nc", "-q")
+    with xarray.open_dataset(files / "out.nc") as out, xarray.open_dataset(files / "deep.nc") as data:
+        assert out.sst_mean.dims == ("week", "lat", "lon")
+        assert float(np.abs(out.sst_mean - data.sst).mean()) < 0.3
+    table = files / "table.csv"
+    table.write_text("x,y\n1,2\n")
+    assert "--covariate is for netCDF" in complaint("fit", table, "-t", "y", "-o", "m.hgp", "--covariate", "x", code=2)
+    words = complaint("fit", files / "deep.nc", "-t", "sst", "-o", "m.hgp", "--covariate", "dept", code=2)
+    assert "no variable 'dept'" in words

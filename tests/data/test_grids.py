@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harmonicgp._extras import MissingExtraError
-from harmonicgp.data.grids import axes_of, find_lattice, grid_from_points, read_grid, rows_of, to_dataarray
+from harmonicgp.data.grids import axes_of, find_lattice, grid_from_points, read_grid, to_dataarray
 
 xr = pytest.importorskip("xarray", reason="the extra geo is not installed")
 
@@ -336,35 +336,6 @@ def test_slices_may_keep_their_dimensions():
     assert grid.extra == ("depth", "time")
     for shape in ((6, 6, 12), (3, 2, 6, 12)):
         xr.testing.assert_equal(to_dataarray(grid.values.reshape(shape), grid.template), field)
-
-
-# Rows ----------------------------------------------------------------------------------------------------------------
-
-
-def test_rows_are_the_cells_with_a_value():
-    times = np.array(["2020-01-01", "2020-03-01"], "M8[ns]")
-    field = a_field(np.arange(-180, 181, 30), dims=("level", "lon", "time", "lat"), time=times, level=[1, 2, 3])
-    field = field.drop_vars("level").where(field.lat + field.lon < 100)
-    columns, values = rows_of(field)
-    assert list(columns) == ["lon", "lat", "level", "time"]
-    assert columns["time"].dtype.kind == "M"
-    cells = field.isel(lon=slice(0, -1))
-    assert len(values) == int(cells.notnull().sum())
-    at = {name: xr.DataArray(column, dims="row") for name, column in columns.items()}
-    level = at.pop("level")
-    np.testing.assert_array_equal(field.isel(level=level).sel(at).values, values)
-
-
-def test_rows_of_a_plain_map():
-    columns, values = rows_of(a_field().rename(lon="longitude"))
-    assert list(columns) == ["lon", "lat"]
-    assert [len(column) for column in columns.values()] == [len(values)] * 2 == [72, 72]
-
-
-def test_rows_whose_names_would_collide():
-    field = a_field(dims=("lat", "lon", "x"), x=LON).assign_coords(x=("x", LON, EAST)).drop_vars("lon")
-    with pytest.raises(ValueError, match="rename"):
-        rows_of(field)
 
 
 # Lattices and points -------------------------------------------------------------------------------------------------

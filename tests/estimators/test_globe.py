@@ -171,8 +171,6 @@ def test_slices_share_hyper_parameters_and_have_masks_of_their_own():
     alone = HarmonicGPGlobe(kernel="rbf", lengthscale=gp.lengthscale_, field_std=gp.field_std_, noise_level=gp.noise_std_,
                             n_inducing=gp.n_inducing_, t_max=gp.t_max_, progress=False).fit(data[1])  # fmt: skip
     np.testing.assert_allclose(alone.predict().values, mean[1].values, atol=5e-2)
-    with pytest.raises(ValueError, match="by="):
-        HarmonicGPGlobe(kernel="rbf", **QUICK).fit(data)
 
 
 def test_known_errors_count():

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harmonicgp._hashes import hashes
 from harmonicgp.actions import Negation
-from harmonicgp.estimators.rows import hashes, merge
+from harmonicgp.estimators.rows import merge
 from tests.estimators.common import assert_same, classifier, labels, outputs, regressor, table
 
 

@@ -23,6 +23,7 @@ from harmonicgp.cli.options import (
     CHECKPOINTS,
     CLASSIFY,
     COLUMNS,
+    COVARIATE,
     DEBUG,
     DROP,
     INDUCING,
@@ -149,6 +150,7 @@ def fit(
     n_inducing: INDUCING = None,
     t_max: T_MAX = None,
     by: BY = None,
+    covariate: COVARIATE = None,
     max_steps: MAX_STEPS = None,
     time_budget: BUDGET = None,
     checkpoint_dir: CHECKPOINTS = None,
@@ -161,7 +163,8 @@ def fit(
     """Fit a model to a table, or to a field of a netCDF file, and save it.
 
     A numeric target makes a regression, text or yes/no a classification. All other columns are inputs. Rows without a target are
-    left out. Of a netCDF file the target is a variable with longitudes and latitudes; missing cells are left out.
+    left out. Of a netCDF file the target is a variable with longitudes and latitudes; missing cells are left out, and further
+    dimensions, such as time, are inputs (or slices, with --by).
     """
     say = Speaker(quiet)
     check_outputs([output, *([report] if report else [])], inputs=[table])
@@ -177,10 +180,11 @@ def fit(
         if len(target) > 1:
             raise UsageError("a fit of a netCDF file has one --target, its variable.")
         arguments = given(kernel=kernel, n_inducing=n_inducing, t_max=t_max)
-        fit_field(table, target[0], output, arguments, by, test_fraction, seed, say)
+        fit_field(table, target[0], covariate or [], output, arguments, by, test_fraction, seed, say)
         return
-    if by is not None or t_max is not None:
-        raise UsageError(f"{'--by' if by is not None else '--t-max'} is for netCDF files.")
+    for flag, value in (("--by", by), ("--t-max", t_max), ("--covariate", covariate)):
+        if value is not None and value != []:
+            raise UsageError(f"{flag} is for netCDF files.")
     check_course(test_fraction, report, time_budget)
     kinds = parse_columns(columns or [])
     problem = Problem.read(table, say, target, drop or [], kinds, classify, weight, noise_std)

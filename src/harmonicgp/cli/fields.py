@@ -47,37 +47,42 @@ def variable(data: Any, name: str, path: Path) -> Any:
     return data[name]
 
 
-def fit_field(path: Path, target: str, output: Path, arguments: dict[str, Any], by: str | None, test: float,
-              seed: int, say: Speaker) -> None:  # fmt: skip
-    """Fit a variable of a netCDF file and save the model."""
+def fit_field(path: Path, target: str, covariates: list[str], output: Path, arguments: dict[str, Any], by: str | None,
+              test: float, seed: int, say: Speaker) -> None:  # fmt: skip
+    """Fit a variable of a netCDF file, explained by others or not, and save the model."""
     import numpy as np
 
     from harmonicgp.estimators.globe import HarmonicGPGlobe
 
-    field = variable(open_dataset(path), target, path)
+    data = open_dataset(path)
+    field = variable(data, target, path)
+    others = {name: variable(data, name, path) for name in covariates if name != target}
     model = HarmonicGPGlobe(**arguments, by=by, random_state=seed, progress=say.progress)
     aside = np.random.default_rng(seed).random(field.shape) < test
     cells = np.isfinite(np.asarray(field.values, dtype=float))
     kept, held = field.where(~aside), field.where(aside)
     say("cells", f"{int((cells & ~aside).sum()):,} to learn from, {int((cells & aside).sum()):,} set aside")
-    model.fit(kept)
+    model.fit(data.assign({target: kept})[[target, *others]], target)
     say("fitted", f"in {model.seconds_:.0f} s")
     say_field(model, say)
     model.save(output)
     say("model", str(output))
     if (cells & aside).any():
-        scores = model.scores(held)
+        scores = model.scores(data.assign({target: held})[[target, *others]])
         say("scores", f"on the cells set aside, RMSE {scores['rmse']:.4g}, NLL {scores['nll']:.4g}, "
             f"{100 * scores['coverage']:.1f} % within the 95 % error bars")  # fmt: skip
 
 
 def say_field(model: Any, say: Speaker) -> None:
     """What a fitted field is made of."""
-    size = f"{count(model.n_inducing_, 'latitude')}, frequencies to {model.t_max_}"
-    say(
-        "kernel",
-        f"{model.kernel_}, lengthscale {model.lengthscale_:.4g} Earth radii, noise {model.noise_std_:.4g}; {size}",
-    )
+    if model.regressor_ is not None:
+        size = f"{count(model.n_inducing_, 'inducing point')}, {model.regressor_.symmetry_.name}"
+        say("inputs", listing(model.inputs_))
+        say("kernel", f"{model.kernel_}, noise {model.noise_std_:.4g}; {size}")
+    else:
+        size = f"{count(model.n_inducing_, 'latitude')}, frequencies to {model.t_max_}"
+        lengthscale = f"lengthscale {model.lengthscale_:.4g} Earth radii"
+        say("kernel", f"{model.kernel_}, {lengthscale}, noise {model.noise_std_:.4g}; {size}")
     for note in model.notes_:
         say("note", note)
 

@@ -80,6 +80,10 @@ T_MAX = Annotated[
 BY = Annotated[
     str | None, option("--by", metavar="DIM", help="Of a field: fit the slices of this dimension, such as time.")
 ]
+COVARIATE = Annotated[
+    list[str] | None,
+    option("--covariate", metavar="NAME", help="Of a field: a variable that explains it; repeatable."),
+]
 SEED = Annotated[int, option("--seed", metavar="N", min=0, help="All that is random follows from it.")]
 QUIET = Annotated[bool, option("--quiet", "-q", help="Say nothing but warnings and errors.")]
 VERSION = Annotated[bool, option("--version", help="Print the version.", callback=_print_version, is_eager=True)]

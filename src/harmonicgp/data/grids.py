@@ -192,23 +192,6 @@ def to_dataarray(
     return result.transpose(*(dim for dim in template.dims if dim in result.dims), transpose_coords=False)
 
 
-def rows_of(data: xarray.DataArray) -> tuple[dict[str, Array], Array]:
-    """The cells with a value as rows of a table: the columns lon, lat and the other dimensions; and the values."""
-    grid = read_grid(data)
-    template = grid.template
-    assert template is not None
-    if {"lon", "lat"} & set(grid.extra):
-        raise ValueError(f"the dimensions {_listed(grid.extra)} would hide longitude or latitude: rename them.")
-    present = np.isfinite(grid.values)
-    number, row, column = np.nonzero(present)
-    columns = {"lon": grid.axes.longitudes[column], "lat": grid.axes.latitudes[row]}
-    for dim, size, at in zip(
-        grid.extra, template.extra_shape, np.unravel_index(number, template.extra_shape or (1,)), strict=False
-    ):
-        columns[dim] = (template.coords[dim].values if dim in template.coords else np.arange(size))[at]
-    return columns, grid.values[present]
-
-
 # From points ---------------------------------------------------------------------------------------------------------
 
 

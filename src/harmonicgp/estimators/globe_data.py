@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -174,11 +175,12 @@ def fields_of(axes: GridAxes, values: Array, errors: Array | None) -> list[tuple
     return found
 
 
-def checked_points(X: Any) -> Array:
-    """Points [n, 2], longitude and latitude in degrees, or a clear error."""
-    points = np.asarray(X, np.float64)
-    if points.ndim != 2 or points.shape[1] != 2 or not len(points):
-        raise ValueError(f"points are [n, 2], longitude and latitude; got shape {points.shape}.")
+def checked_points(X: Any, names: Sequence[str] | None = None) -> Array:
+    """Points [n, 2], longitude and latitude in degrees (and further inputs of those names), or a clear error."""
+    points, names = np.asarray(X, np.float64), names or ("longitude", "latitude")
+    if points.ndim != 2 or points.shape[1] != len(names) or not len(points):
+        more = "" if len(names) > 2 else " For points with further columns use HarmonicGPRegressor."
+        raise ValueError(f"points are [n, {len(names)}]: {', '.join(names)}; got shape {points.shape}.{more}")
     if not np.isfinite(points).all():
         raise ValueError("points must be finite longitudes and latitudes: drop the others.")
     if np.abs(points[:, 1]).max() > 90 + 1e-9:

@@ -13,7 +13,9 @@ from torch import Tensor
 
 from harmonicgp._files import ModelFileError, read_container, write_container
 from harmonicgp.data.grids import GridAxes
+from harmonicgp.estimators.globe_cells import CellInputs, frame_from_state, frame_state
 from harmonicgp.estimators.globe_data import MeanFunction, Source
+from harmonicgp.estimators.saving import pack, unpack
 from harmonicgp.inference.field_closed_form import covariance
 from harmonicgp.inference.field_prediction import FieldPredictor
 from harmonicgp.inference.fields import FieldPosterior, Parallels
@@ -36,15 +38,16 @@ class SavedField:
         if not isinstance(arguments["mean"], str):
             arguments["mean"] = "constant"  # the field itself is among the tensors
         axes, source = self.axes_, self._source
+        if self._cells is not None:
+            self._save_cells(path, arguments)
+            return
         header = {
             "arguments": arguments, "model": asdict(self.model_), "scale": self._scale, "order": self.order_,
             "mean": self._mean.kind, "by": self.by, "groups": [slices for slices, _ in self._groups],
             "source": None if source is None else source.state(),
             "plain": {name: getattr(self, name) for name in _PLAIN},
         }  # fmt: skip
-        tensors = {"mean.coefficients": torch.from_numpy(self._mean.coefficients)}
-        for name, values in zip(("rows", "columns", "values"), self._mean.field or (), strict=False):
-            tensors[f"mean.{name}"] = torch.from_numpy(np.ascontiguousarray(values))
+        tensors = _mean_tensors(self._mean)
         if source is not None:
             tensors["source.latitudes"] = torch.from_numpy(np.ascontiguousarray(source.latitudes))
             tensors["source.longitudes"] = torch.from_numpy(np.ascontiguousarray(source.longitudes))
@@ -61,6 +64,22 @@ class SavedField:
                 tensors[f"{k}.M"] = predictor.posterior.M
         write_container(Path(path), KIND, FORMAT, header, tensors)
 
+    def _save_cells(self: Any, path: str | Path, arguments: dict[str, Any]) -> None:
+        """A field with further inputs: the regressor of its cells, and how they are made."""
+        inner, inner_tensors = pack(self.regressor_)
+        frame, frame_tensors = frame_state(self._frame)
+        header = {
+            "arguments": arguments, "mean": self._mean.kind, "order": self.order_,
+            "cells": {"dims": list(self._cells.dims), "covariates": list(self._cells.covariates)},
+            "regressor": inner, "frame": frame,
+            "plain": {name: getattr(self, name) for name in ("notes_", "seconds_", "name_", "units_")},
+        }  # fmt: skip
+        tensors = _mean_tensors(self._mean) | {f"frame.{name}": value for name, value in frame_tensors.items()}
+        tensors |= {f"regressor.{name}": value for name, value in inner_tensors.items()}
+        tensors["axes.latitudes"] = torch.from_numpy(np.ascontiguousarray(self.axes_.latitudes))
+        tensors["axes.longitudes"] = torch.from_numpy(np.ascontiguousarray(self.axes_.longitudes))
+        write_container(Path(path), KIND, FORMAT, header, tensors)
+
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """The model of a file that `save` wrote."""
@@ -75,19 +94,23 @@ class SavedField:
     def _unpacked(cls, header: dict[str, Any], tensors: dict[str, Tensor]) -> Self:
         model: Any = cls(**header["arguments"])
         model._check_arguments()
-        for name in _PLAIN:
-            setattr(model, name, header["plain"][name])
-        model.model_ = GlobeModel(**header["model"])
-        model._scale, model.order_ = float(header["scale"]), header["order"]
+        model.order_ = header["order"]
         given = [tensors[f"mean.{name}"].numpy() for name in ("rows", "columns", "values") if f"mean.{name}" in tensors]
         field = (given[0], given[1], given[2]) if given else None
         model._mean = MeanFunction(header["mean"], tensors["mean.coefficients"].numpy(), field)
-        model._source = None if header["source"] is None else Source.from_state(header["source"], tensors)
         model.axes_ = None
         if "axes.latitudes" in tensors:
             model.axes_ = GridAxes(
                 tensors["axes.latitudes"].numpy(), tensors["axes.longitudes"].numpy(), header["order"]
             )
+        if "cells" in header:
+            return cls._unpacked_cells(model, header, tensors)
+        model._cells = model.regressor_ = model._frame = None
+        for name in _PLAIN:
+            setattr(model, name, header["plain"][name])
+        model.model_ = GlobeModel(**header["model"])
+        model._scale = float(header["scale"])
+        model._source = None if header["source"] is None else Source.from_state(header["source"], tensors)
         features = model.model_.features()
         whitened = features.whiten()
         model._groups, model._sites = [], []
@@ -106,3 +129,27 @@ class SavedField:
             model._groups.append(([int(i) for i in slices], FieldPredictor(whitened, FieldPosterior(mean, M, draws))))
         fitted: Self = model
         return fitted
+
+    @classmethod
+    def _unpacked_cells(cls, model: Any, header: dict[str, Any], tensors: dict[str, Tensor]) -> Self:
+        for name in ("notes_", "seconds_", "name_", "units_"):
+            setattr(model, name, header["plain"][name])
+        cells = header["cells"]
+        model._cells = CellInputs(tuple(map(str, cells["dims"])), tuple(map(str, cells["covariates"])))
+        model.regressor_ = unpack(header["regressor"], _part(tensors, "regressor."))
+        model._frame = frame_from_state(header["frame"], _part(tensors, "frame."))
+        model._groups, model._sites, model._source = [], [], None
+        model._describe_cells()
+        fitted: Self = model
+        return fitted
+
+
+def _mean_tensors(mean: MeanFunction) -> dict[str, Tensor]:
+    tensors = {"mean.coefficients": torch.from_numpy(mean.coefficients)}
+    for name, values in zip(("rows", "columns", "values"), mean.field or (), strict=False):
+        tensors[f"mean.{name}"] = torch.from_numpy(np.ascontiguousarray(values))
+    return tensors
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -25,8 +25,6 @@ from harmonicgp._specs import (
 from harmonicgp.actions import Action
 from harmonicgp.data.tables import TableEncoder
 from harmonicgp.estimators.candidates import Candidate
-from harmonicgp.estimators.globe import HarmonicGPGlobe
-from harmonicgp.estimators.globe_saving import KIND
 from harmonicgp.estimators.inputs import Array, Inputs
 from harmonicgp.estimators.predictive import Conformal
 from harmonicgp.estimators.search import SymmetryChoice
@@ -77,6 +75,9 @@ class SavedModel:
 
 def load_model(path: str | Path) -> Any:
     """The estimator of a file, whichever it is."""
+    from harmonicgp.estimators.globe import HarmonicGPGlobe
+    from harmonicgp.estimators.globe_saving import KIND
+
     if kind_of(path) == KIND:
         return HarmonicGPGlobe.load(path)
     container = read_container(Path(path), "model", FORMAT)

@@ -125,6 +125,10 @@ class Features(torch.nn.Module, ABC):
         """Where each block stands among those of all stacks, one after the other."""
         return list(range(sum(blocks for blocks, _ in self.shapes)))
 
+    def by_orbits(self, X: Tensor) -> Tensor | None:
+        """An order of rows X [N, d] in which passes in chunks are cheap; None for any."""
+        return None
+
     def inducing(self) -> list[torch.nn.Parameter]:
         """The inducing inputs."""
         return [p for name, p in self.named_parameters(recurse=False) if name in ("Z", "O")]

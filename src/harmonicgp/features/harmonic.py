@@ -19,6 +19,7 @@ from harmonicgp.features.base import (
     Whitened,
     inducing_parameter,
 )
+from harmonicgp.features.orbits import Orbits, by_orbits, find_orbits, phases
 from harmonicgp.groups import Resolution
 from harmonicgp.kernels.fused import FusedGram
 from harmonicgp.kernels.harmonic import HarmonicTransform
@@ -33,6 +34,8 @@ class HarmonicFeatures(Features):
     each its own. In the complex resolution a self-conjugate frequency gives m real features, another pair 2m: the real
     and the imaginary parts, one block. `frequencies` keeps only those blocks (places in `group.frequencies(resolution)`);
     what they leave out stays in the residual, so that bounds stay bounds.
+
+    Rows that lie on one orbit of a periodic column are found, and share their features up to a phase.
 
     Examples:
         >>> import torch
@@ -103,6 +106,15 @@ class HarmonicFeatures(Features):
         both = ((len(self._real), m), (len(self._paired), 2 * m))
         return tuple(shape for shape in both if shape[0])
 
+    @property
+    def _turns(self) -> bool:
+        """Whether an element turns every block by a phase; in the real resolution a block holds two that turn apart."""
+        return self.transform.resolution == "complex" or self.action.group.is_real
+
+    def by_orbits(self, X: Tensor) -> Tensor | None:
+        """Rows of one orbit together, where many share one."""
+        return by_orbits(self.action, X) if self._turns else None
+
     @torch.no_grad()
     def energies(self) -> Tensor:
         """The mean of k_t(z, z) over Z for every block of the resolution: how much variance each carries."""
@@ -171,7 +183,27 @@ class _HarmonicWhitened(Whitened):
         return self._whitened(self.features._chosen(self.features.transform(function, self.Z)))[0]
 
     def explained(self, x: Tensor) -> tuple[Stacks, Tensor]:
-        return self._whitened(self.features.grams(x))
+        orbits = find_orbits(self.features.action, x) if self.features._turns else None
+        if orbits is None:
+            return self._whitened(self.features.grams(x))
+        stacks, squares = self._whitened(self.features.grams(orbits.points))
+        return self._turned(stacks, orbits), squares[orbits.places]
+
+    def _turned(self, stacks: Stacks, orbits: Orbits) -> Stacks:
+        """The features of all rows from those of one row of each orbit."""
+        features, turned = self.features, []
+        frequencies = features.action.group.frequencies("complex")
+        kinds = [blocks for blocks in (features._real, features._paired) if blocks]
+        for blocks, stack in zip(kinds, stacks, strict=True):
+            chi = phases(features.action.group, frequencies[blocks], torch.promote_types(stack.dtype, torch.complex64))
+            chi = chi[:, None, orbits.elements]
+            a = stack.index_select(-1, orbits.places)
+            if blocks is features._real:
+                turned.append(a * chi.real)
+            else:
+                a = torch.complex(*a.chunk(2, -2)) * chi
+                turned.append(torch.cat((a.real, a.imag), -2))
+        return tuple(turned)
 
     def _whitened(self, Ks: tuple[Tensor | None, Tensor | None]) -> tuple[Stacks, Tensor]:
         stacks, squares = [], []

@@ -46,13 +46,19 @@ class Predictor:
     def marginals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The mean and the variance of f, both [P, n], in chunks of bounded memory."""
         self._check(x)
+        order = self.features.by_orbits(x) if len(x) > self.chunk_size else None
         means, variances = [], []
         for rows in chunks(len(x), self.chunk_size):
-            stacks, residual = self.whitened(x[rows])
+            part = x[rows] if order is None else x[order[rows]]
+            stacks, residual = self.whitened(part)
             mean, variance = self.posterior.moments(stacks)
-            means.append(mean + self._mean(x[rows]))
+            means.append(mean + self._mean(part))
             variances.append(variance + residual)
-        return torch.cat(means, -1), torch.cat(variances, -1)
+        mean, variance = torch.cat(means, -1), torch.cat(variances, -1)
+        if order is None:
+            return mean, variance
+        back = order.argsort()
+        return mean[:, back], variance[:, back]
 
     @torch.no_grad()
     def covariance(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -76,7 +76,8 @@ def finish(
     whitened = problem.features.whiten()
     few = q.n_outputs * problem.features.n_features**2 <= MAX_DENSE**2
     passes = plan.full_passes if few else 0
-    known, validation = split.trained, None
+    problem = problem.by_orbits()
+    known, validation = split.trained.by_orbits(), None
     if split.held is not None:
         if passes:
             q = full_data_step(known, whitened, q)
@@ -95,7 +96,7 @@ def _gaussian(
     plan: Schedule,
 ) -> Ending:
     """The closed form on all rows, after the scalars are refined on those held out."""
-    features = problem.features
+    problem, features = problem.by_orbits(), problem.features
     whitened = features.whiten()
     s2 = float(observation.noise().double())
     name: Bound = "elbo" if problem.bound == "elbo" else "tight"
@@ -106,7 +107,7 @@ def _gaussian(
             whitened, features.shapes, part.X, part.centred(), weights, plan.chunk_size, counts=part.counts
         )
 
-    known, out = split.trained, split.held
+    known, out = split.trained.by_orbits(), split.held
     statistics = gather(known)
     if statistics.S is None:  # too many features for their matrix: passes over the data instead
         weights = None if problem.noise is None else (s2 / (s2 + problem.noise.double()))

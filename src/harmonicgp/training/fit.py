@@ -84,7 +84,8 @@ def fit(
     one; `counts` [N] say how many equal rows each row stands for. `bound` is "tight" (default) or "elbo" for Gaussian noise,
     "predictive" to train on predictive log-likelihood; "elbo" for other likelihoods. `family="auto"` trains independent blocks
     and, under Gaussian noise, ends with the joint posterior where its bound is clearly higher. Parameters are changed in place. A
-    callback gets a dict for every step and may return True to stop.
+    callback gets a dict for every step, and may return True to stop; its "predictor" is a function that makes a `Predictor` of
+    the model as it is then.
     """
     plan = Schedule() if schedule is None else schedule
     if not isinstance(plan, Schedule):
@@ -240,9 +241,14 @@ class _Loop:
                     seconds = time.perf_counter() - start
                     place = {"drawn": self.draws.drawn, "history": self.history, "seconds": seconds}
                     self.checkpoint.write(self.parameters, self.optimizer, q, course, place)
-                if stop_wanted(callbacks, record):
+                if callbacks and stop_wanted(callbacks, {**record, "predictor": self._predictor}):
                     break
         return (self.q.posterior() if isinstance(self.q, AdamPosterior) else self.q), self.history
+
+    def _predictor(self) -> Predictor:
+        """Of the present state."""
+        q = self.q.posterior() if isinstance(self.q, AdamPosterior) else self.q
+        return Predictor.freeze(self.problem.features, q, self.problem.mean)
 
     def _step(self) -> float:
         family = None if isinstance(self.q, AdamPosterior) else self.q.family
