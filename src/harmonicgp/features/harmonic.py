@@ -190,19 +190,20 @@ class _HarmonicWhitened(Whitened):
         return self._turned(stacks, orbits), squares[orbits.places]
 
     def _turned(self, stacks: Stacks, orbits: Orbits) -> Stacks:
-        """The features of all rows from those of one row of each orbit."""
+        """The features of all rows from those of one row of each orbit: turned by every element, and then looked up."""
         features, turned = self.features, []
-        frequencies = features.action.group.frequencies("complex")
+        group, k = features.action.group, len(orbits.points)
+        frequencies, place = group.frequencies("complex"), orbits.elements * k + orbits.places
         kinds = [blocks for blocks in (features._real, features._paired) if blocks]
         for blocks, stack in zip(kinds, stacks, strict=True):
-            chi = phases(features.action.group, frequencies[blocks], torch.promote_types(stack.dtype, torch.complex64))
-            chi = chi[:, None, orbits.elements]
-            a = stack.index_select(-1, orbits.places)
+            chi = phases(group, frequencies[blocks], torch.promote_types(stack.dtype, torch.complex64))
+            c, s = (part[:, None, :, None] for part in (chi.real, chi.imag))  # [blocks, 1, |G|, 1]
             if blocks is features._real:
-                turned.append(a * chi.real)
+                images = [stack[..., None, :] * c]
             else:
-                a = torch.complex(*a.chunk(2, -2)) * chi
-                turned.append(torch.cat((a.real, a.imag), -2))
+                x, y = (part[..., None, :] for part in stack.chunk(2, -2))
+                images = [x * c - y * s, x * s + y * c]
+            turned.append(torch.cat([image.flatten(-2).index_select(-1, place) for image in images], -2))
         return tuple(turned)
 
     def _whitened(self, Ks: tuple[Tensor | None, Tensor | None]) -> tuple[Stacks, Tensor]:
