@@ -71,6 +71,17 @@ def test_shared_features_are_those_of_every_row(order, per_step, period, d, seed
     torch.testing.assert_close(squares, expected_squares, atol=1e-7, rtol=1e-7)
 
 
+def test_orbits_of_which_few_places_are_seen():
+    """Turned row by row, not by every element of the group."""
+    features = hourly(12, 24.0, 2, 3, 0)
+    x = torch.stack((torch.tensor([0.0, 2.0]).repeat(30), torch.arange(30.0).repeat_interleave(2)), -1)
+    orbits = find_orbits(features.action, x)
+    assert len(orbits.points) * 12 > 2 * len(x)
+    whitened = features.whiten()
+    for a, b in zip(whitened.explained(x)[0], direct(whitened, x)[0], strict=True):
+        torch.testing.assert_close(a, b, atol=1e-7, rtol=1e-7)
+
+
 def test_longitudes_and_float32():
     torch.manual_seed(0)
     Z = torch.stack((torch.rand(5) * 20, torch.linspace(-60, 60, 5)), -1)

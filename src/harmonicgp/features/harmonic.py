@@ -190,20 +190,26 @@ class _HarmonicWhitened(Whitened):
         return self._turned(stacks, orbits), squares[orbits.places]
 
     def _turned(self, stacks: Stacks, orbits: Orbits) -> Stacks:
-        """The features of all rows from those of one row of each orbit: turned by every element, and then looked up."""
+        """The features of all rows from those of one row of each orbit."""
         features, turned = self.features, []
         group, k = features.action.group, len(orbits.points)
-        frequencies, place = group.frequencies("complex"), orbits.elements * k + orbits.places
+        frequencies = group.frequencies("complex")
         kinds = [blocks for blocks in (features._real, features._paired) if blocks]
+        # Orbits that are nearly whole are turned by every element and looked up, the others looked up and turned row by row.
+        whole = k * group.order <= 2 * len(orbits.places)
         for blocks, stack in zip(kinds, stacks, strict=True):
             chi = phases(group, frequencies[blocks], torch.promote_types(stack.dtype, torch.complex64))
-            c, s = (part[:, None, :, None] for part in (chi.real, chi.imag))  # [blocks, 1, |G|, 1]
-            if blocks is features._real:
-                images = [stack[..., None, :] * c]
+            if whole:
+                a, chi, rows = stack[..., None, :], chi[:, None, :, None], orbits.elements * k + orbits.places
             else:
-                x, y = (part[..., None, :] for part in stack.chunk(2, -2))
-                images = [x * c - y * s, x * s + y * c]
-            turned.append(torch.cat([image.flatten(-2).index_select(-1, place) for image in images], -2))
+                a, chi, rows = stack.index_select(-1, orbits.places), chi[:, None, orbits.elements], None
+            if blocks is features._real:
+                images = [a * chi.real]
+            else:
+                x, y = a.chunk(2, 1)
+                images = [x * chi.real - y * chi.imag, x * chi.imag + y * chi.real]
+            found = images if rows is None else [image.flatten(-2).index_select(-1, rows) for image in images]
+            turned.append(torch.cat(found, -2))
         return tuple(turned)
 
     def _whitened(self, Ks: tuple[Tensor | None, Tensor | None]) -> tuple[Stacks, Tensor]:
