@@ -10,7 +10,7 @@ from harmonicgp._files import ModelFileError
 from harmonicgp.estimators import HarmonicGPGlobe, globe
 from harmonicgp.estimators.globe_data import field_scores
 from harmonicgp.training import fields as training
-from harmonicgp.training import points
+from harmonicgp.training import patches
 from tests.inference.test_fields import as_blocks
 
 xarray = pytest.importorskip("xarray", reason="the extra geo is not installed")
@@ -294,7 +294,7 @@ def test_bad_places(fitted):
     ):
         with pytest.raises(ValueError, match=words):
             fitted.predict(np.array(X))
-    with pytest.raises(ValueError, match="1 slices that were fitted"):
+    with pytest.raises(ValueError, match="2 maps, the model 1"):
         fitted.fill(xarray.concat([field(), field()], "time"))
 
 
@@ -355,7 +355,7 @@ def test_pictures(fitted, tmp_path):
 
 
 def test_strips_tell_what_the_whole_grid_tells(monkeypatch):
-    data = holes(field(5.0, noise=0.2), share=0.2)
+    data = field(5.0, noise=0.2)
     whole = HarmonicGPGlobe(kernel="rbf", progress=False).fit(data)
     monkeypatch.setattr(training, "STRIPS_FROM", 10)
     monkeypatch.setattr(training, "STRIPS_SHARE", 0.6)
@@ -368,12 +368,13 @@ def test_strips_tell_what_the_whole_grid_tells(monkeypatch):
 
 
 def test_many_scattered_points_are_learned_from_few(monkeypatch):
-    monkeypatch.setattr(points, "LEARNED_FROM", 200)
+    for name, value in (("ALL", 200), ("NEIGHBOURS", 40), ("ANYWHERE", 60)):
+        monkeypatch.setattr(patches, name, value)
     rng = np.random.default_rng(0)
     X = np.column_stack((rng.uniform(0, 360, 900), np.rad2deg(np.arcsin(rng.uniform(-1, 1, 900)))))
     y = truth(X[:, 0], X[:, 1]) + 0.1 * rng.normal(size=900)
     gp = HarmonicGPGlobe(progress=False, kernel="rbf", max_evaluations=20).fit(X[:700], y[:700])
-    assert gp.history_[0]["rows"] <= 200
+    assert gp.history_[0]["rows"] == 4 * 40 + 60
     assert gp.scores(X[700:], y[700:])["rmse"] < 0.4
 
 

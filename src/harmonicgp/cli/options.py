@@ -59,7 +59,7 @@ def _print_version(value: bool) -> None:
 
 
 # Options that several commands share.
-TABLE = Annotated[Path, argument("TABLE", "A .csv, .tsv or .parquet file.")]
+TABLE = Annotated[Path, argument("TABLE", "A .csv, .tsv or .parquet file, or a field: .nc.")]
 MODEL = Annotated[Path, argument("MODEL", "A file that `harmonicgp fit` wrote.")]
 TARGET = Annotated[list[str], option("--target", "-t", metavar="COL", help="What to predict; several if repeated.")]
 DROP = Annotated[list[str] | None, option("--drop", metavar="COL", help="An input to leave out; repeatable.")]
@@ -71,7 +71,14 @@ TRANSFORM = Annotated[
 ]
 KERNEL = Annotated[
     str | None,
-    choice("--kernel", "rbf", "matern12", "matern32", "matern52", help="How smooth; matern32 if not given."),
+    choice(
+        "--kernel",
+        "rbf",
+        "matern12",
+        "matern32",
+        "matern52",
+        help="How smooth; not given: matern32, of a field the best.",
+    ),
 ]
 INDUCING = Annotated[int | None, option("--n-inducing", metavar="M", min=1, help="Inducing points of a block.")]
 T_MAX = Annotated[

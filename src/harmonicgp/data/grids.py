@@ -103,7 +103,7 @@ def read_grid(data: xarray.DataArray) -> GridData:
         raise ValueError(f"{subject} has no value: all {values.size} cells are missing.")
     by_latitude = np.argsort(template.rows)
     if (by_latitude[1:] < by_latitude[:-1]).any():
-        values = values[:, by_latitude]
+        values = np.ascontiguousarray(values[:, by_latitude])  # sums must not depend on the order of the source
     values, notes = _without_repeats(values, template, subject)
     return GridData(
         axes,

@@ -21,11 +21,12 @@ from harmonicgp.estimators.globe_data import (
     MAX_UNEVEN,
     MeanFunction,
     Source,
-    cells_like,
     checked_points,
+    checked_values,
     extent_of,
     fields_of,
     known_variances,
+    spread,
 )
 from harmonicgp.estimators.globe_predicting import PredictsFields
 from harmonicgp.estimators.globe_saving import SavedField
@@ -39,19 +40,21 @@ from harmonicgp.training.fields import (
     BASES,
     GlobeModel,
     Learned,
+    few,
     first_guess,
     largest_sizes,
     learn,
     smallest_sizes,
 )
-from harmonicgp.training.points import Points, learn_points, points_draws, points_statistics
+from harmonicgp.training.patches import PatchesLearned, field_patches, learn_patches, patches
+from harmonicgp.training.points import Points, most_features, points_draws, points_statistics, span
 
 #: Rows whose precision has no harmonic above this share are observed evenly: independent frequencies say it all.
 EVEN = 0.1
 #: Numbers of features up to which they are kept in float64.
 FEW = 20_000_000
-#: Inducing latitudes and frequencies for scattered points, at most, unless given.
-MAX_SCATTERED = 60
+#: A residual of this share of the noise is worth a note.
+MUCH = 0.5
 
 
 class HarmonicGPGlobe(SavedField, PredictsFields):
@@ -143,6 +146,17 @@ class HarmonicGPGlobe(SavedField, PredictsFields):
         Of a Dataset y is the name of the variable; all others are covariates. `noise_std`: known standard errors of the cells or
         points, like the data, on top of which noise is learned.
         """
+        before = dict(vars(self))
+        for name in before.keys() - self.get_params(deep=False).keys():
+            delattr(self, name)
+        try:
+            return self._fit(data, y, noise_std)
+        except BaseException:  # an earlier fit stays as it was
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _fit(self, data: Any, y: Any, noise_std: Any) -> Self:
         start = time.perf_counter()
         self._check_arguments()
         self._cells, self.regressor_, self._frame = None, None, None
@@ -151,7 +165,7 @@ class HarmonicGPGlobe(SavedField, PredictsFields):
         if hasattr(data, "data_vars"):
             (data, covariates), y = split_dataset(data, y), None
         if y is None and (covariates or self._has_inputs(data)):
-            self._fit_cells(CellTable.of(data, covariates), noise_std)
+            self._fit_cells(CellTable.of(data, covariates), data, noise_std)
             self.seconds_ = time.perf_counter() - start
             return self
         grid, points, errors = self._read(data, y, noise_std)
@@ -170,10 +184,12 @@ class HarmonicGPGlobe(SavedField, PredictsFields):
         if not hasattr(data, "dims"):
             return False
         template = axes_of(data)[1]
+        if self.by is not None and self.by not in template.extra:
+            raise ValueError(f"the data have no dimension {self.by!r} to take slices of.")
         extra = {dim for dim, size in zip(template.extra, template.extra_shape, strict=True) if size > 1}
         return bool(extra - {self.by})
 
-    def _fit_cells(self, table: CellTable, noise_std: Any) -> None:
+    def _fit_cells(self, table: CellTable, data: Any, noise_std: Any) -> None:
         """Cells as rows of a table."""
         if self.by is not None:
             raise ValueError(
@@ -201,7 +217,7 @@ class HarmonicGPGlobe(SavedField, PredictsFields):
             raise ValueError(f"{used.sum()} cells have a value and all covariates: at least three are needed.")
         errors = None
         if noise_std is not None:
-            errors = np.sqrt(known_variances(cells_like(noise_std, grid), grid.values.shape)).ravel()[used]
+            errors = np.sqrt(known_variances(noise_std, data)).ravel()[used]
             if np.isnan(errors).any():
                 raise ValueError("noise_std is missing where the data have a value.")
         self.regressor_ = HarmonicGPRegressor(
@@ -223,17 +239,20 @@ class HarmonicGPGlobe(SavedField, PredictsFields):
             raise ValueError(f'kernel must be "auto" or one of {", ".join(BASES)}; got {self.kernel!r}.')
         for name in ("n_inducing", "t_max"):
             value, least = getattr(self, name), int(name == "n_inducing")
-            if value != "auto" and (isinstance(value, bool | str) or int(value) != value or value < least):
+            if value != "auto" and not _is_whole(value, least):
                 raise ValueError(f'{name} must be "auto" or a whole number of at least {least}; got {value!r}.')
         for name in ("lengthscale", "field_std", "noise_level", "memory"):
             value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
+            good = isinstance(value, int | float | np.number) and math.isfinite(value) and value > 0
+            if not good and (value is not None or name == "memory"):
                 raise ValueError(f"{name} must be a positive number; got {value!r}.")
+        if self.by is not None and not isinstance(self.by, str):
+            raise ValueError(f"by must be the name of a dimension; got {self.by!r}.")
         if self.posterior not in ("auto", "block", "joint"):
             raise ValueError(f'posterior must be "auto", "block" or "joint"; got {self.posterior!r}.')
         for name, least in (("max_evaluations", 1), ("full_evaluations", 0), ("n_draws", 2)):
-            if int(getattr(self, name)) < least:
-                raise ValueError(f"{name} must be at least {least}; got {getattr(self, name)!r}.")
+            if not _is_whole(getattr(self, name), least):
+                raise ValueError(f"{name} must be a whole number of at least {least}; got {getattr(self, name)!r}.")
         if self.dtype not in ("auto", "float32", "float64"):
             raise ValueError(f'dtype must be "auto", "float32" or "float64"; got {self.dtype!r}.')
         if self.bound not in ("tight", "elbo"):
@@ -245,24 +264,15 @@ class HarmonicGPGlobe(SavedField, PredictsFields):
         """A grid, or points (longitude, latitude, y), and known variances of the noise."""
         if y is None:
             grid = read_grid(data)
-            if self.by is not None and self.by not in grid.extra:
-                raise ValueError(f"the data have no dimension {self.by!r} to take slices of.")
             self.axes_ = grid.axes
             self.name_, self.units_ = grid.name, grid.units
             self._source = Source.of(grid, data, self.by)
-            return (
-                grid,
-                None,
-                None if noise_std is None else known_variances(cells_like(noise_std, grid), grid.values.shape),
-            )
-        X, y = checked_points(data), np.asarray(y, np.float64)
-        if y.shape != (len(X),) or not np.isfinite(y).all():
-            raise ValueError(
-                f"y must be {len(X)} finite numbers, one a point; got shape {y.shape}: drop points without one."
-            )
+            return grid, None, None if noise_std is None else known_variances(noise_std, data)
+        X = checked_points(data)
+        y = checked_values(y, len(X))
         if self.by is not None:
             raise ValueError("by= takes slices of a DataArray; points have none.")
-        errors = None if noise_std is None else known_variances(noise_std, y.shape)
+        errors = None if noise_std is None else known_variances(noise_std, y)
         self.name_, self.units_, self._source = None, None, None
         found = grid_from_points(X[:, 0], X[:, 1], y, errors)
         if found is not None:
@@ -279,7 +289,7 @@ class HarmonicGPGlobe(SavedField, PredictsFields):
         present = np.isfinite(values)
         if present.sum() < 3:
             raise ValueError(f"{present.sum()} cells have a value: at least three are needed.")
-        self._scale = float(np.nanstd(values)) or 1.0
+        self._scale = spread(values)
         fields = fields_of(axes, values / self._scale, None if errors is None else errors / self._scale**2)
         largest = max((field for _, field in fields), key=lambda field: field.n_cells)
         self.order_ = axes.order
@@ -315,8 +325,12 @@ class HarmonicGPGlobe(SavedField, PredictsFields):
         names = [model.kernel]
         if self.kernel == "auto" and model.order is not None:
             names = ["rbf", "matern32", "matern52"]
+        latitudes = fields[0].latitudes
         if all(fixed) and len(names) == 1:
-            return model, [], {}
+            return self._cut(model, latitudes), [], {}
+        if max(coupling(field.present.double(), field.longitudes) for field in few(fields)) > EVEN:
+            best, history, scores = self._by_patches(model, names, field_patches(fields, self.random_state), bar)
+            return self._cut(best, latitudes), history, scores
         history, scores, evaluations = [], {}, int(self.max_evaluations)
         found: Learned | None = None
         if len(names) > 1:  # a short look at each, on strips
@@ -337,18 +351,37 @@ class HarmonicGPGlobe(SavedField, PredictsFields):
             )
             history, scores = history + found.history, {**scores, model.kernel: found.bound}
             model = found.model
-        if "auto" in (self.n_inducing, self.t_max):
-            cut = smallest_sizes(model, fields[0])
-            model = replace(
-                model,
-                m=cut.m if self.n_inducing == "auto" else model.m,
-                t_max=cut.t_max if self.t_max == "auto" else model.t_max,
-            )
+        model = self._cut(model, latitudes)
         if self.full_evaluations and not found.whole and not all(fixed):
             dtype = self._precision(model, len(fields[0].latitudes))
             model, more = found.finished(model, fields, self.bound, dtype, int(self.full_evaluations))
             history += more
         return model, history, scores
+
+    def _by_patches(
+        self, model: GlobeModel, names: Sequence[str], parts: Sequence[Any], bar: Any
+    ) -> tuple[GlobeModel, list[dict[str, float]], dict[str, float]]:
+        """Hyper-parameters by the exact marginal likelihood of some of the data, and of the kernels the best."""
+        found: dict[str, PatchesLearned] = {}
+        for k, name in enumerate(names):
+            tell = partial(self._show_part, bar, k, len(names))
+            found[name] = learn_patches(
+                replace(model, kernel=name), parts, self._fixed, int(self.max_evaluations), tell
+            )
+        best = max(found.values(), key=lambda each: each.bound)
+        history = [record for each in found.values() for record in each.history]
+        return best.model, history, {name: each.bound for name, each in found.items()}
+
+    def _cut(self, model: GlobeModel, latitudes: Tensor) -> GlobeModel:
+        """The fewest inducing latitudes and frequencies, of those that are not given, that leave little."""
+        if "auto" not in (self.n_inducing, self.t_max):
+            return model
+        cut = smallest_sizes(model, latitudes)
+        return replace(
+            model,
+            m=cut.m if self.n_inducing == "auto" else model.m,
+            t_max=cut.t_max if self.t_max == "auto" else model.t_max,
+        )
 
     def _conclude(self, fields: Sequence[tuple[list[int], Field]], bar: Any) -> None:
         """The posterior of every group of slices."""
@@ -377,6 +410,11 @@ class HarmonicGPGlobe(SavedField, PredictsFields):
         self._show(bar, 100)
 
     def _finish_attributes(self, bound: float) -> None:
+        if self.residual_share_ > MUCH:
+            self.notes_.append(
+                f"{self.model_.m} inducing latitudes and frequencies to {self.model_.t_max} leave {self.residual_share_:.2g} "
+                "times the noise unexplained: error bars count it. More memory=, n_inducing= and t_max= leave less."
+            )
         self.elbo_ = bound - math.log(self._scale)
         self.lengthscale_ = self.model_.lengthscale
         self.field_std_ = math.sqrt(self.model_.scale) * self._scale
@@ -388,27 +426,29 @@ class HarmonicGPGlobe(SavedField, PredictsFields):
         """Scattered points: the same features, in batches, with the same answer."""
         self._mean = MeanFunction.of(self.mean, latitudes, longitudes, y[None])
         y = y - self._mean(latitudes, longitudes)
-        self._scale = float(y.std()) or 1.0
+        self._scale = spread(y)
         self.order_ = None
-        size = min(MAX_SCATTERED, max(2, round(math.sqrt(len(y) / 8))))
-        m = size if self.n_inducing == "auto" else int(self.n_inducing)
-        t = size if self.t_max == "auto" else int(self.t_max)
+        south, north = span(latitudes)
+        most = most_features(north - south)
+        m, t = (
+            size if given == "auto" else int(given)
+            for size, given in zip(most, (self.n_inducing, self.t_max), strict=True)
+        )
         name = "rbf" if self.kernel == "auto" else self.kernel
-        order = None if name == "rbf" else 4 * t + 2  # of other kernels a group: their harmonics fall too slowly
-        lengthscale = self.lengthscale or min(1.0, 1.5 * math.pi / max(m, t + 1))
         scale = 1.0 if self.field_std is None else (self.field_std / self._scale) ** 2
         s2 = 0.1 if self.noise_level is None else (self.noise_level / self._scale) ** 2
-        model = GlobeModel(name, lengthscale, scale, s2, m, t, order, 0.0)
         X = torch.from_numpy(np.column_stack((longitudes, latitudes)))
         cloud = Points(
             X, torch.from_numpy(y / self._scale), None if errors is None else torch.from_numpy(errors / self._scale**2)
         )
-        fixed = self._fixed
-        self.model_, self.history_ = learn_points(
-            model, cloud, self.bound, fixed, int(self.max_evaluations), self.random_state,
-            lambda part: self._show(bar, 60 * part),
-        )  # fmt: skip
-        self.kernels_ = {}
+        lengthscale = self.lengthscale or min(1.0, 3 * math.radians(max(north - south, 1.0)) / math.sqrt(len(y)) + 0.01)
+        model = GlobeModel(name, lengthscale, scale, s2, m, t, None, 0.0, south, north)
+        self.history_, self.kernels_ = [], {}
+        if not all(self._fixed):
+            parts = patches(cloud.X, cloud.y[None], cloud.noise, self.random_state)
+            model, self.history_, self.kernels_ = self._by_patches(model, [name], parts, bar)
+        # of other kernels a group: their harmonics fall too slowly to be cut by what they leave
+        self.model_ = self._cut(model, X[:, 1]) if name == "rbf" else replace(model, order=4 * model.t_max + 2)
         features = self.model_.features()
         whitened = features.whiten()
         form, statistics = points_statistics(features, whitened, cloud, self.model_.s2, self.bound)
@@ -440,3 +480,8 @@ class HarmonicGPGlobe(SavedField, PredictsFields):
         if self.dtype != "auto":
             return torch.float32 if self.dtype == "float32" else torch.float64
         return torch.float64 if (model.t_max + 1) * model.m * rows <= FEW else torch.float32
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    real = isinstance(value, int | float | np.number) and not isinstance(value, bool) and math.isfinite(value)
+    return bool(real and value >= least and value == int(value))

@@ -16,7 +16,7 @@ from harmonicgp.data.grids import GridAxes, GridData, Template, axes_of, read_gr
 from harmonicgp.estimators.inputs import Array
 
 #: Times are counted in days from here.
-EPOCH = np.datetime64("2000-01-01", "ns")
+EPOCH = np.datetime64("2000-01-01", "us")
 
 
 class Place(NamedTuple):
@@ -26,6 +26,7 @@ class Place(NamedTuple):
     template: Template
     rows: Array | None = None  #: all inputs of every cell, where there are more than longitude and latitude
     lone: tuple[str, ...] = ()  #: dimensions with a single place, which the result need not have
+    slices: list[int] | None = None  #: which of those that were fitted, None for all
 
 
 @dataclass(frozen=True)
@@ -34,28 +35,35 @@ class CellInputs:
 
     dims: tuple[str, ...]
     covariates: tuple[str, ...]
+    kinds: tuple[
+        str, ...
+    ] = ()  #: of each dimension: "times", "spans of time", "numbers" or "places without coordinates"
 
     @property
     def names(self) -> list[str]:
         """Of all columns."""
         return ["longitude", "latitude", *self.dims, *self.covariates]
 
-    def rows(self, axes: GridAxes, template: Template, given: Mapping[str, GridData]) -> Array:
+    def rows(self, axes: GridAxes, template: Template, given: Mapping[str, Array]) -> Array:
         """A row for every cell of a grid, slices first and longitudes last: [cells, columns]."""
         shape = (*template.extra_shape, len(axes.latitudes), len(axes.longitudes))
         columns = [
             np.broadcast_to(axes.longitudes, shape),
             np.broadcast_to(axes.latitudes[:, None], shape),
         ]
-        for dim in self.dims:
+        for dim, kind in zip(self.dims, self.kinds, strict=True):
             k = template.extra.index(dim)
+            if kind_of_places(template, dim) != kind:
+                raise ValueError(
+                    f"the model was fitted to {kind} along {dim!r}; these are {kind_of_places(template, dim)}."
+                )
             places = as_numbers(template.coords[dim].values, dim) if dim in template.coords else np.arange(shape[k])
             columns.append(np.broadcast_to(places.reshape(-1, *[1] * (len(shape) - k - 1)), shape))
-        columns += [given[name].values.reshape(shape) for name in self.covariates]
+        columns += [given[name].reshape(shape) for name in self.covariates]
         return np.stack([np.ravel(column) for column in columns], 1).astype(np.float64)
 
-    def place(self, where: Any) -> Place:
-        """The grid that `predict` is asked for, with its cells as rows."""
+    def place(self, where: Any, like: Any = None) -> Place:
+        """The grid that `predict` is asked for, with its cells as rows; with the dimensions of the DataArray `like`."""
         xr = require("xarray", "geo", "fields on a grid")
         if not isinstance(where, xr.DataArray | xr.Dataset):
             raise ValueError(
@@ -66,10 +74,10 @@ class CellInputs:
         missing = [name for name in self.covariates if name not in given]
         if missing:
             raise ValueError(f"predictions need a Dataset with the covariates {', '.join(missing)}, as in fit.")
-        frame = _frame(xr, where, self.dims)
-        values = {name: _like(field, frame) for name, field in given.items()}
+        frame = _frame(xr, where if like is None else like, self.dims)
+        values = {name: _like(name, field, frame) for name, field in given.items()}
         axes, template = axes_of(frame)
-        lone = tuple(dim for dim in self.dims if dim not in where.dims)
+        lone = tuple(dim for dim in self.dims if dim not in (where if like is None else like).dims)
         return Place(axes, template, self.rows(axes, template, values), lone)
 
 
@@ -92,8 +100,9 @@ class CellTable:
         grid = read_grid(target)
         template = grid.template
         assert template is not None
-        inputs = CellInputs(tuple(template.extra), tuple(covariates))
-        given = {name: _like(field, target) for name, field in covariates.items()}
+        kinds = tuple(kind_of_places(template, dim) for dim in template.extra)
+        inputs = CellInputs(tuple(template.extra), tuple(covariates), kinds)
+        given = {name: _like(name, field, target) for name, field in covariates.items()}
         rows = inputs.rows(grid.axes, template, given)
         frame = require("xarray", "geo", "fields on a grid").zeros_like(target, dtype=bool).drop_attrs()
         return cls(inputs, grid, rows, frame)
@@ -102,12 +111,15 @@ class CellTable:
 def split_dataset(data: Any, target: Any) -> tuple[Any, dict[str, Any]]:
     """The variable of a Dataset that is to be explained, and all others of numbers."""
     names = [str(name) for name in data.data_vars]
+    odd = [name for name in data.data_vars if not isinstance(name, str)]
+    if odd:
+        raise ValueError(f"variables of a Dataset must have names of text; rename {odd}.")
     if target is None and len(names) == 1:
         target = names[0]
     if not isinstance(target, str) or target not in names:
         raise ValueError(
             f"say which variable of the Dataset is to be explained: fit(data, NAME) with one of {', '.join(names)}; all others "
-            "become covariates."
+            f"become covariates. Got {target!r}."
         )
     others = {str(name): field for name, field in data.data_vars.items() if name != target}
     strange = [name for name, field in others.items() if field.dtype.kind not in "fiub"]
@@ -116,13 +128,21 @@ def split_dataset(data: Any, target: Any) -> tuple[Any, dict[str, Any]]:
     return data[target], others
 
 
+def kind_of_places(template: Template, dim: str) -> str:
+    """What runs along a dimension."""
+    if dim not in template.coords:
+        return "places without coordinates"
+    return {"M": "times", "m": "spans of time"}.get(template.coords[dim].dtype.kind, "numbers")
+
+
 def as_numbers(values: Array, name: str) -> Array:
     """Coordinates as numbers; times in days from the year 2000."""
     kind = values.dtype.kind
-    if kind == "M":
-        return np.asarray((values.astype("datetime64[ns]") - EPOCH) / np.timedelta64(1, "D"), np.float64)
-    if kind == "m":
-        return np.asarray(values / np.timedelta64(1, "D"), np.float64)
+    if kind in "mM":
+        if np.isnat(values).any():
+            raise ValueError(f"the dimension {name!r} has missing times: drop those slices.")
+        counted = values.astype("timedelta64[us]") if kind == "m" else values.astype("datetime64[us]") - EPOCH
+        return np.asarray(counted / np.timedelta64(1, "D"), np.float64)
     if kind not in "fiub" or not np.isfinite(values.astype(np.float64)).all():
         raise ValueError(
             f"the dimension {name!r} has no numbers or times along it: use by={name!r}, or give it numbers."
@@ -130,14 +150,31 @@ def as_numbers(values: Array, name: str) -> Array:
     return values.astype(np.float64)
 
 
-def _like(field: Any, frame: Any) -> GridData:
-    """A covariate on every cell of the frame."""
-    return read_grid(field.astype(float).broadcast_like(frame).transpose(*frame.dims))
+def _like(name: str, field: Any, frame: Any) -> Array:
+    """A covariate on every cell of the frame, [slices, rows, columns]; NaN where it is missing."""
+    if field.dtype.kind not in "fiub":
+        raise ValueError(f"the covariate {name!r} has values of type {field.dtype}: it must be numbers.")
+    strange = [str(dim) for dim in field.dims if dim not in frame.dims]
+    if strange:
+        raise ValueError(f"the covariate {name!r} has the dimensions {', '.join(strange)}, which the field has not.")
+    whole = field.astype(float).broadcast_like(frame).transpose(*frame.dims)
+    if whole.shape != frame.shape:
+        raise ValueError(
+            f"the covariate {name!r} has other coordinates than the field: bring it to the same grid first."
+        )
+    if not np.isfinite(whole.values).any():
+        return np.full(frame.shape, np.nan)
+    return np.asarray(read_grid(whole.where(np.isfinite(whole))).values)
 
 
 def _frame(xr: Any, where: Any, dims: tuple[str, ...]) -> Any:
     """A DataArray of nothing with all dimensions; those that `where` has as a single place are put back."""
     lone = [dim for dim in dims if dim not in where.dims and dim in where.coords]
+    for dim in lone:
+        if where.coords[dim].ndim:
+            raise ValueError(
+                f"{dim} must be a dimension or a single place; it runs along {', '.join(where.coords[dim].dims)}."
+            )
     lacking = [dim for dim in dims if dim not in where.dims and dim not in lone]
     if lacking:
         raise ValueError(f"predictions need places along {', '.join(lacking)}, as in fit.")

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from harmonicgp._extras import require
-from harmonicgp.data.grids import GridAxes, GridData, read_grid
-from harmonicgp.estimators.inputs import Array
+from harmonicgp.data.grids import GridAxes, GridData, axes_of, read_grid
+from harmonicgp.estimators.inputs import Array, moments
 from harmonicgp.inference.fields import Field
 
 #: Twice the highest frequency, at most, of longitudes that are not evenly spaced, unless given.
 MAX_UNEVEN = 720
+_LARGEST = 1e150  # whose square is still a number
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,30 @@ class Source:
     longitudes: Array
     slices: Array  #: coordinates of the slices
 
+    def find(self, by: str, where: Any) -> tuple[list[int], bool]:
+        """The slices that a DataArray or Dataset asks for, by their coordinates, and whether it is a single one."""
+        lone = by not in where.dims
+        if by not in where.coords:
+            if where.sizes[by] != len(self.slices):
+                raise ValueError(
+                    f"{by} has no coordinates: give all {len(self.slices)} slices that were fitted, or name them."
+                )
+            return list(range(len(self.slices))), False
+        wanted = np.atleast_1d(where[by].values)
+        known = {value: k for k, value in enumerate(self.slices.tolist())}
+        places = (
+            wanted.astype(self.slices.dtype).tolist()
+            if wanted.dtype.kind == self.slices.dtype.kind
+            else wanted.tolist()
+        )
+        for value, given in zip(places, wanted, strict=True):
+            if value not in known:
+                raise ValueError(
+                    f"no slice was fitted for {by} = {given}: predictions are for the {len(known)} slices from "
+                    f"{self.slices[0]} to {self.slices[-1]}. Fit without by= to make {by} an input."
+                )
+        return [known[value] for value in places], lone
+
     @classmethod
     def of(cls, grid: GridData, data: Any, by: str | None) -> Source:
         """From what was read."""
@@ -138,17 +163,80 @@ def extent_of(axes: GridAxes) -> tuple[float, float]:
     return max(-90.0, float(lat[0]) - half), min(90.0, float(lat[-1]) + half)
 
 
-def cells_like(noise_std: Any, grid: GridData) -> Any:
-    """Known errors in the rows, columns and slices of the data."""
-    return read_grid(noise_std).values if hasattr(noise_std, "dims") else noise_std
+def known_variances(noise_std: Any, data: Any) -> Array:
+    """Standard errors as variances, in the rows, columns and slices in which the data are read.
 
-
-def known_variances(noise_std: Any, shape: tuple[int, ...]) -> Array:
-    """Standard errors, checked, as variances."""
-    values = np.broadcast_to(np.asarray(noise_std, np.float64), shape)
-    if np.nanmin(values) < 0 or np.isinf(values).any():
+    One number; an array in the shape of the data; or, for a DataArray, another whose places are found by their coordinates.
+    """
+    if hasattr(noise_std, "dims"):
+        if not hasattr(data, "dims"):
+            raise ValueError("noise_std of points is a number, or an array with one for each.")
+        values = _at_places_of(noise_std, data)
+    else:
+        values = np.asarray(noise_std, np.float64)
+        if values.ndim and values.shape != data.shape:
+            raise ValueError(
+                f"noise_std must be one number or have the shape of the data, {data.shape}; got shape {values.shape}."
+            )
+        values = np.array(np.broadcast_to(values, data.shape))
+    missing = np.isnan(values)
+    if (values[~missing] < 0).any() or (values[~missing] > _LARGEST).any():
         raise ValueError("noise_std must be finite standard errors, none negative.")
-    return values**2
+    if not hasattr(data, "dims"):
+        if missing.any():
+            raise ValueError("noise_std must be a number for every point.")
+        return values**2
+    if missing.all():
+        raise ValueError("noise_std is missing everywhere.")
+    return read_grid(data.copy(data=values)).values ** 2
+
+
+def _at_places_of(field: Any, data: Any) -> Array:
+    """A DataArray at the coordinates of another, in its shape."""
+    strange = [str(dim) for dim in field.dims if dim not in data.dims]
+    if strange:
+        raise ValueError(f"noise_std has the dimensions {', '.join(strange)}, which the data have not.")
+    _, template = axes_of(data)
+    for dim in field.dims:
+        if dim not in field.coords or dim not in data.coords:
+            if field.sizes[dim] != data.sizes[dim]:
+                raise ValueError(f"noise_std has {field.sizes[dim]} places along {dim}, the data {data.sizes[dim]}.")
+            continue
+        mine, theirs = data[dim].values, field[dim].values
+        if dim in (template.latitude, template.longitude):
+            apart = np.abs(mine[:, None].astype(np.float64) - theirs.astype(np.float64))
+            apart = np.minimum(apart % 360, -apart % 360) if dim == template.longitude else apart
+            place, found = apart.argmin(1), apart.min(1) < 1e-5
+        else:
+            order = np.argsort(theirs, kind="stable")
+            place = order[np.searchsorted(theirs[order], mine).clip(0, len(theirs) - 1)]
+            found = theirs[place] == mine
+        if not found.all():
+            raise ValueError(f"noise_std has no place for {dim} = {mine[~found][0]} of the data.")
+        field = field.isel({dim: place})
+    plain = field.drop_vars(list(field.coords)).astype(float)
+    return np.array(plain.broadcast_like(data.drop_vars(list(data.coords))).transpose(*data.dims).values)
+
+
+def spread(values: Array) -> float:
+    """The standard deviation of what is there, one for a constant; whatever its units, but for numbers that cannot be squared."""
+    present = values[np.isfinite(values)]
+    largest = float(np.abs(present).max()) if len(present) else 0.0
+    if largest > _LARGEST:
+        raise ValueError(f"the values reach {largest:.3g}: divide them by a constant.")
+    if 0 < largest < 1 / _LARGEST:
+        raise ValueError(f"the values vary by {largest:.3g} at most: multiply them by a constant.")
+    return moments(present, None)[1] if largest else 1.0
+
+
+def checked_values(y: Any, n: int) -> Array:
+    """Values of n points, or a clear error."""
+    values = np.asarray(y, np.float64)
+    if values.shape != (n,) or not np.isfinite(values).all():
+        raise ValueError(
+            f"y must be {n} finite numbers, one a point; got shape {values.shape}: drop points without one."
+        )
+    return values
 
 
 def fields_of(axes: GridAxes, values: Array, errors: Array | None) -> list[tuple[list[int], Field]]:
@@ -176,8 +264,16 @@ def fields_of(axes: GridAxes, values: Array, errors: Array | None) -> list[tuple
 
 
 def checked_points(X: Any, names: Sequence[str] | None = None) -> Array:
-    """Points [n, 2], longitude and latitude in degrees (and further inputs of those names), or a clear error."""
-    points, names = np.asarray(X, np.float64), names or ("longitude", "latitude")
+    """Points [n, 2], longitude and latitude in degrees (and further inputs of those names), or a clear error.
+
+    Columns of a data frame are taken by their names where these say longitude and latitude.
+    """
+    names = names or ("longitude", "latitude")
+    if hasattr(X, "columns") and len(names) == 2:
+        called = {str(c).lower()[:3]: c for c in X.columns}
+        if {"lon", "lat"} <= called.keys():
+            X = X[[called["lon"], called["lat"]]]
+    points = np.asarray(X, np.float64)
     if points.ndim != 2 or points.shape[1] != len(names) or not len(points):
         more = "" if len(names) > 2 else " For points with further columns use HarmonicGPRegressor."
         raise ValueError(f"points are [n, {len(names)}]: {', '.join(names)}; got shape {points.shape}.{more}")
@@ -196,6 +292,8 @@ def are_points(where: Any) -> bool:
 
 def field_scores(mean: Array, variance: Array, y: Array, weights: Array) -> dict[str, float]:
     """RMSE, NLL and coverage of 95 % intervals; `..._by_area` with cells weighted by `weights`."""
+    if not y.size:
+        raise ValueError("no cell has both a value and a prediction: there is nothing to score.")
     error = (y - mean) ** 2
     nll = 0.5 * (np.log(2 * np.pi * variance) + error / variance)
     inside = error <= 1.959963984540054**2 * variance

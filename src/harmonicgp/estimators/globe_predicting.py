@@ -12,9 +12,17 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from harmonicgp._extras import require
+from harmonicgp._validation import whole_number
 from harmonicgp.data.grids import GridAxes, axes_of, read_grid, to_dataarray
 from harmonicgp.estimators.globe_cells import CellInputs, Place, split_dataset
-from harmonicgp.estimators.globe_data import MeanFunction, Source, are_points, checked_points, field_scores
+from harmonicgp.estimators.globe_data import (
+    MeanFunction,
+    Source,
+    are_points,
+    checked_points,
+    checked_values,
+    field_scores,
+)
 from harmonicgp.estimators.inputs import Array
 from harmonicgp.estimators.regressor import HarmonicGPRegressor
 from harmonicgp.inference.field_prediction import FieldPredictor
@@ -117,6 +125,8 @@ class PredictsFields(BaseEstimator):
             means[slices] = m.numpy() * self._scale + offset
             if variances is not None and v is not None:
                 variances[slices] = v.numpy() * self._scale**2
+        if place.slices is not None:
+            return means[place.slices], None if variances is None else variances[place.slices]
         return means, variances
 
     def _where(self, where: Any) -> Place:
@@ -125,9 +135,16 @@ class PredictsFields(BaseEstimator):
                 raise ValueError("the model has covariates: say where, with a Dataset that has them.")
             return self._cells.place(self._frame if where is None else where)
         if where is not None:
-            return Place(*axes_of(where))
+            axes, template = axes_of(where)
+            asked = (
+                self.by is not None and hasattr(where, "dims") and (self.by in where.dims or self.by in where.coords)
+            )
+            if not asked or self._source is None or self.by is None:
+                return Place(axes, template)
+            chosen, single = self._source.find(self.by, where)
+            return Place(axes, template, None, (self.by,) if single else (), chosen)
         if self._source is None:
-            raise ValueError("the model was fitted to points: say where, such as predict((longitudes, latitudes)).")
+            raise ValueError("the model was fitted to points: say where, such as (longitudes, latitudes).")
         return Place(*axes_of(self._source.frame()))
 
     def _only_maps(self, what: str) -> None:
@@ -152,12 +169,17 @@ class PredictsFields(BaseEstimator):
         maps = [to_dataarray(part, template, name, self.units_, words) for part in values]
         if self.by is None or self._source is None:
             return maps[0]
-        together = xr.concat(maps, xr.DataArray(self._source.slices, dims=self.by, name=self.by))
+        labels = self._source.slices if place.slices is None else self._source.slices[place.slices]
+        together = xr.concat([part.drop_vars(self.by, errors="ignore") for part in maps],
+                             xr.DataArray(labels, dims=self.by, name=self.by))  # fmt: skip
+        if place.lone:
+            return together.squeeze(self.by)
         return together.transpose(*template.dims) if self.by in template.dims else together
 
     def sample(self, where: Any = None, n_samples: int = 1, random_state: int | None = None) -> Any:
         """Whole fields drawn from the posterior, without noise: a DataArray with a first dimension `sample`."""
         check_is_fitted(self, "_groups")
+        n_samples = whole_number(n_samples, "n_samples", 1)
         place = self._where(where)
         axes = place.axes
         lat, lon = torch.from_numpy(axes.latitudes.copy()), torch.from_numpy(axes.longitudes.copy())
@@ -171,6 +193,7 @@ class PredictsFields(BaseEstimator):
         offset = self._mean(axes.latitudes[:, None], axes.longitudes[None, :])
         for k, (slices, predictor) in enumerate(self._groups):
             out[:, slices] = predictor.samples(lat, lon, n_samples, seed + k).numpy() * self._scale + offset
+        out = out if place.slices is None else out[:, place.slices]
         return self._labelled(out, place, self.name_, "posterior samples", first)
 
     def _drawn(self, rows: Array, n_samples: int, seed: int) -> Array:
@@ -184,14 +207,17 @@ class PredictsFields(BaseEstimator):
     def fill(self, data: Any) -> Any:
         """The data with their missing cells filled by the mean of the model; of a Dataset, the variable that was fitted."""
         check_is_fitted(self, "_groups")
-        slices = sum(len(slices) for slices, _ in self._groups)
-        if self._cells is None and len(read_grid(data).values) != slices:
-            raise ValueError(f"the data to fill must have the {slices} slices that were fitted.")
-        mean = self.predict(data)
-        if hasattr(data, "data_vars"):
-            data = split_dataset(data, self.name_)[0]
-        filled = data.where(np.isfinite(data), mean.transpose(*(dim for dim in data.dims if dim in mean.dims)))
-        filled.attrs = dict(data.attrs)
+        field = split_dataset(data, self.name_)[0] if hasattr(data, "data_vars") else data
+        grid = read_grid(field)
+        place = self._where(field) if self._cells is None else self._cells.place(data, field)
+        mean, _ = self._on_grid(place, False)
+        if mean.shape != grid.values.shape:
+            raise ValueError(
+                f"the data to fill have {len(grid.values)} maps, the model {len(mean)}: give them the coordinates of its slices."
+            )
+        assert grid.template is not None
+        filled = field.where(np.isfinite(field), to_dataarray(mean, grid.template))
+        filled.attrs = dict(field.attrs)
         return filled
 
     def components(self, where: Any = None, frequencies: Sequence[int] | None = None) -> Any:
@@ -201,8 +227,8 @@ class PredictsFields(BaseEstimator):
         """
         check_is_fitted(self, "_groups")
         self._only_maps("components are")
-        chosen = list(range(min(8, self.t_max_) + 1)) if frequencies is None else [int(t) for t in frequencies]
-        if not chosen or min(chosen) < 0 or max(chosen) > self.t_max_:
+        chosen = list(range(min(8, self.t_max_) + 1)) if frequencies is None else list(frequencies)
+        if not chosen or not all(isinstance(t, int | np.integer) and 0 <= t <= self.t_max_ for t in chosen):
             raise ValueError(f"frequencies are whole numbers from 0 to {self.t_max_}; got {frequencies!r}.")
         place = self._where(where)
         lat, lon = (torch.from_numpy(a.copy()) for a in (place.axes.latitudes, place.axes.longitudes))
@@ -210,6 +236,7 @@ class PredictsFields(BaseEstimator):
         out = np.empty((len(chosen), total, len(lat), len(lon)))
         for slices, predictor in self._groups:
             out[:, slices] = predictor.components(lat, lon, chosen).numpy() * self._scale
+        out = out if place.slices is None else out[:, place.slices]
         first = ("frequency", np.array(chosen))
         return self._labelled(out, place, self.name_, "harmonics of the longitude", first)
 
@@ -218,6 +245,8 @@ class PredictsFields(BaseEstimator):
         check_is_fitted(self, "_groups")
         self._only_maps("a spectrum is")
         lat = np.linspace(-89.5, 89.5, 180) if latitudes is None else np.asarray(latitudes, np.float64)
+        if lat.ndim != 1 or not lat.size or not (np.abs(lat) <= 90).all():
+            raise ValueError("latitudes must be numbers from -90 to 90 degrees.")
         total = np.empty((sum(len(slices) for slices, _ in self._groups), self.t_max_ + 1))
         for slices, predictor in self._groups:
             total[slices] = predictor.spectrum(torch.from_numpy(lat)).numpy() * self._scale**2
@@ -227,17 +256,24 @@ class PredictsFields(BaseEstimator):
         """RMSE, NLL and 95 % coverage of other data, also with cells weighted by their area (cos of the latitude)."""
         check_is_fitted(self, "_groups")
         if y is None:
-            grid = read_grid(split_dataset(data, self.name_)[0] if hasattr(data, "data_vars") else data)
-            place = Place(*axes_of(data)) if self._cells is None else self._cells.place(data)
+            field = split_dataset(data, self.name_)[0] if hasattr(data, "data_vars") else data
+            grid = read_grid(field)
+            place = self._where(field) if self._cells is None else self._cells.place(data, field)
             mean, variance = self._on_grid(place, True)
             assert variance is not None
+            if mean.shape != grid.values.shape:
+                raise ValueError(
+                    f"the data have {len(grid.values)} maps, the model {len(mean)}: give them the coordinates of its slices."
+                )
             present = np.isfinite(grid.values) & np.isfinite(mean)
             weights = np.broadcast_to(np.cos(np.deg2rad(grid.axes.latitudes))[:, None], grid.values.shape)[present]
             return field_scores(mean[present], variance[present] + self.noise_std_**2, grid.values[present], weights)
         mean, variance = self._at_points(data, True)
         assert variance is not None
-        weights = np.cos(np.deg2rad(np.asarray(data, np.float64)[:, 1]))
-        return field_scores(mean, variance + self.noise_std_**2, np.asarray(y, np.float64), weights)
+        points = checked_points(data, None if self._cells is None else self._cells.names)
+        values = np.broadcast_to(checked_values(y, len(points)), mean.shape)
+        weights = np.broadcast_to(np.cos(np.deg2rad(points[:, 1])), mean.shape)
+        return field_scores(mean.ravel(), (variance + self.noise_std_**2).ravel(), values.ravel(), weights.ravel())
 
     def score(self, data: Any, y: Any = None) -> float:
         """The mean log density of other data."""
@@ -256,8 +292,16 @@ class PredictsFields(BaseEstimator):
         mean, variance = self._on_grid(place, True)
         assert variance is not None
         units, name = self.units_ or "", self.name_ or "field"
+        first = "" if len(mean) == 1 else ", the first slice"
+        limits = tuple(np.nanquantile(mean[0], (0.005, 0.995)).tolist())
+        near_zero = limits[0] < 0 < limits[1]  # else zero is no middle: temperatures in kelvin
         panels = [
-            Panel(f"{name}: mean", mean[0], units=units),
+            Panel(
+                f"{name}: mean{first}",
+                mean[0],
+                units=units,
+                limits=None if near_zero or limits[0] == limits[1] else limits,
+            ),
             Panel("error bar (standard deviation of the field)", np.sqrt(variance[0]), "positive", units),
         ]
         draw_maps(path, axes.longitudes, axes.latitudes, panels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -70,7 +71,8 @@ class SavedField:
         frame, frame_tensors = frame_state(self._frame)
         header = {
             "arguments": arguments, "mean": self._mean.kind, "order": self.order_,
-            "cells": {"dims": list(self._cells.dims), "covariates": list(self._cells.covariates)},
+            "cells": {"dims": list(self._cells.dims), "covariates": list(self._cells.covariates),
+                      "kinds": list(self._cells.kinds)},
             "regressor": inner, "frame": frame,
             "plain": {name: getattr(self, name) for name in ("notes_", "seconds_", "name_", "units_")},
         }  # fmt: skip
@@ -127,6 +129,14 @@ class SavedField:
                 M, _ = covariance(parallels, weights.double(), parallels.A.dtype)
                 model._sites.append((latitudes, weights))
             model._groups.append(([int(i) for i in slices], FieldPredictor(whitened, FieldPosterior(mean, M, draws))))
+            shape = (model.model_.t_max + 1, model.model_.m)
+            if (
+                mean.shape[-2:] != shape
+                or (draws is not None and draws.shape[1:] != (2, *shape))
+                or len(mean) != len(slices)
+            ):
+                raise ValueError(f"a posterior of shape {tuple(mean.shape)}")
+        _check_plausible(model, tensors, header["groups"])
         fitted: Self = model
         return fitted
 
@@ -135,13 +145,34 @@ class SavedField:
         for name in ("notes_", "seconds_", "name_", "units_"):
             setattr(model, name, header["plain"][name])
         cells = header["cells"]
-        model._cells = CellInputs(tuple(map(str, cells["dims"])), tuple(map(str, cells["covariates"])))
+        model._cells = CellInputs(*(tuple(map(str, cells[name])) for name in ("dims", "covariates", "kinds")))
         model.regressor_ = unpack(header["regressor"], _part(tensors, "regressor."))
         model._frame = frame_from_state(header["frame"], _part(tensors, "frame."))
         model._groups, model._sites, model._source = [], [], None
         model._describe_cells()
         fitted: Self = model
         return fitted
+
+
+def _check_plausible(model: Any, tensors: dict[str, Tensor], groups: list[list[int]]) -> None:
+    """Numbers that are some, slices that are all there once, and a prediction that can be made."""
+    bad = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not torch.isfinite(tensor).all()]
+    if bad:
+        raise ValueError(f"{', '.join(bad)} hold what is no number")
+    places = sorted(int(i) for slices in groups for i in slices)
+    source = model._source
+    if not places or places != list(range(len(places))) or (source is not None and len(source.slices) != len(places)):
+        raise ValueError(f"slices {places}")
+    scale, s2 = model._scale, model.model_.s2
+    if not (math.isfinite(scale) and scale > 0 and s2 > 0 and float(model.noise_std_) > 0):
+        raise ValueError(f"a scale of {scale}, a noise of {s2}")
+    if model._mean.coefficients.shape != (4,) or (model._mean.kind == "field") != (model._mean.field is not None):
+        raise ValueError("a mean function that is none")
+    if source is not None and set(source.dims) != set(source.names):
+        raise ValueError(f"dimensions {source.dims}")
+    mean, variance = model._at_points(np.array([[0.0, model.model_.south]]), True)
+    if not (np.isfinite(mean).all() and np.isfinite(variance).all()):
+        raise ValueError("predictions that are no numbers")
 
 
 def _mean_tensors(mean: MeanFunction) -> dict[str, Tensor]:

@@ -32,8 +32,9 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 STRIPS_FROM, STRIPS_SHARE, STRIPS = 120, 0.12, 6
 #: The longest step of a logarithm in learning.
 LONGEST = 0.7
-#: The residual of the features, on average, may be this share of the noise.
-RESIDUAL_SHARE = 0.05
+#: The residual of the features, on average, may be this share of the noise: neighbouring cells share it, so that it does not
+#: average out as noise does.
+RESIDUAL_SHARE = 0.002
 
 BASES: dict[str, Callable[[], gpytorch.kernels.Kernel]] = {
     "rbf": gpytorch.kernels.RBFKernel,
@@ -185,7 +186,7 @@ def learn(
     progress: Callable[[float], object] | None = None,
 ) -> Learned:
     """Lengthscale, scale and noise, those not `fixed`, at the largest bound of strips of the fields."""
-    parts = [strip for field in _few(fields) for strip in strips(field, seed)]
+    parts = [strip for field in few(fields) for strip in strips(field, seed)]
     whole = len(fields) == len(parts) and all(a is b for a, b in zip(fields, parts, strict=True))
     objective = _Objective(model, parts, bound, torch.float64)
     start = np.log([model.lengthscale, model.scale, model.s2])
@@ -210,13 +211,13 @@ def learn(
             return 1e10, np.zeros(int(free.sum()))
         return value, slope[free]
 
-    x, value, inverse = _descend(guarded, start[free], limits[free], max_evaluations)
+    x, value, inverse = descend(guarded, start[free], limits[free], max_evaluations)
     theta = start.copy()
     theta[free] = x
     return Learned(objective.at(theta), -value, objective.history, whole, free, inverse)
 
 
-def _descend(
+def descend(
     function: Callable[[Array], tuple[float, Array]], x: Array, limits: Array, evaluations: int
 ) -> tuple[Array, float, Array]:
     """A minimum of a few logarithms by BFGS within limits: no step is longer than `LONGEST`, so that none ends in the wild.
@@ -256,7 +257,7 @@ def _descend(
     return x, value, inverse
 
 
-def _few(fields: Sequence[Field], most: int = 4) -> list[Field]:
+def few(fields: Sequence[Field], most: int = 4) -> list[Field]:
     """Some of many fields, and of each no more than eight slices: enough to learn three numbers from."""
     chosen = [
         fields[i] for i in sorted(set(np.linspace(0, len(fields) - 1, min(most, len(fields))).astype(int).tolist()))
@@ -284,12 +285,12 @@ def residual_share(model: GlobeModel, latitudes: Tensor) -> float:
     return total / len(latitudes) / model.s2
 
 
-def smallest_sizes(model: GlobeModel, field: Field, share: float = RESIDUAL_SHARE) -> GlobeModel:
+def smallest_sizes(model: GlobeModel, latitudes: Tensor, share: float = RESIDUAL_SHARE) -> GlobeModel:
     """The model with the fewest inducing latitudes and frequencies that leave a residual below a share of the noise.
 
     At most as many as it has. Both are cut in one proportion, so that the features resolve as much along as across.
     """
-    rows = field.latitudes
+    rows = latitudes.sort().values
     probes = rows[torch.linspace(0, len(rows) - 1, min(5, len(rows))).long()]
     probes = torch.cat((probes, rows[rows.abs().argmin()][None]))
     if residual_share(model, probes) > share:
