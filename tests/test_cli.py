@@ -746,13 +746,17 @@ def test_report_and_info(folder, tmp_path):
 
 
 def test_suggest_prints_the_candidates(folder):
-    text = run("suggest", folder / "stations.csv", *REGRESSION, "--n-inducing", 16).stdout
+    picture = folder / "symmetries.png"
+    text = run("suggest", folder / "stations.csv", *REGRESSION, "--n-inducing", 16, "--picture", picture).stdout
+    assert picture.stat().st_size > 10_000
+    assert "suggested" in text
+    assert "moved inputs" in text
     assert "one block" in text
     assert "negation" in text
     assert text.splitlines()[-1].startswith("A fit of so few rows (up to 2,000) searches nothing")
     assert commands.SEARCHED == SMALL
-    line = complaint("suggest", folder / "stations.csv", "-t", "kind", code=2)
-    assert "numeric target" in line
+    text = run("suggest", folder / "stations.csv", "-t", "kind", "--drop", "temperature", "--n-inducing", 8).stdout
+    assert "suggested" in text
 
 
 def test_a_classification_refuses_what_it_has_not(folder, tmp_path):

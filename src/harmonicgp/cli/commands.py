@@ -33,6 +33,7 @@ from harmonicgp.cli.options import (
     MISSING,
     MODEL,
     NOISE_STD,
+    PICTURE,
     QUIET,
     REPORT,
     SEED,
@@ -326,7 +327,12 @@ def report(
     news.say(fitted, say)
 
 
-@app.command(epilog=_examples("harmonicgp suggest stations.csv --target temperature"))
+@app.command(
+    epilog=_examples(
+        "harmonicgp suggest stations.csv --target temperature",
+        "harmonicgp suggest stations.csv -t temperature --picture symmetries.png",
+    )
+)
 def suggest(
     table: TABLE,
     target: TARGET,
@@ -336,22 +342,31 @@ def suggest(
     target_transform: TRANSFORM = None,
     kernel: KERNEL = None,
     n_inducing: INDUCING = None,
+    picture: PICTURE = None,
     seed: SEED = 0,
     debug: DEBUG = False,
 ) -> None:
-    """Compare the symmetries that a fit would choose from.
+    """Find out which symmetry the data have, and compare those that a fit would choose from.
 
-    Runs the search alone and prints its table; nothing is saved.
+    Runs the search alone and says of each candidate whether the inputs look the same after it, and what it gains.
     """
     say, kinds = Speaker(), parse_columns(columns or [])
+    if picture is not None:
+        check_outputs([picture], inputs=[table])
     problem = Problem.read(table, say, target, drop or [], kinds)
-    if problem.classify:
-        raise UsageError(f"suggest compares symmetries for a numeric target; {target[0]!r} is none.")
     arguments = given(
         columns=kinds, missing=missing, target_transform=target_transform, kernel=kernel, n_inducing=n_inducing
     )
-    arguments |= {"random_state": seed, "progress": say.progress}
-    typer.echo(str(estimators_module().suggest_symmetry(problem.X, problem.y, **arguments)))
+    arguments |= {"random_state": seed, "progress": say.progress, "classify": problem.classify}
+    found = estimators_module().suggest_symmetry(problem.X, problem.y, **arguments)
+    say("suggested", found.suggested or "none: no symmetry of the inputs was found")
+    say("a fit", f"would take {found.name}" + (f" ({found.reason})" if found.reason else ""))
+    for sentence in found.sentences:
+        say("", sentence)
+    typer.echo("\n" + str(found))
+    if picture is not None:
+        found.plot(picture)
+        say("picture", str(picture))
     if len(problem) <= SEARCHED:
         typer.echo(f"A fit of so few rows (up to {SEARCHED:,}) searches nothing: one block, whatever the table says.")
 

@@ -100,6 +100,8 @@ COLUMNS = Annotated[
     option("--columns", metavar="NAME=KIND,...", help="KIND: longitude, latitude (degrees) or periodic:PERIOD."),
 ]
 
+PICTURE = Annotated[Path | None, option("--picture", metavar="FILE", help="Draw the comparison, a .png file.")]
+
 # Options of `fit` alone.
 WEIGHT = Annotated[str | None, option("--weight", metavar="COL", help="Weights; a 2 counts as two rows.")]
 NOISE_STD = Annotated[str | None, option("--noise-std", metavar="COL", help="Known errors of the target.")]

@@ -1,5 +1,7 @@
 """How good is an approximation before any target is seen, and a fitted model after."""
 
+from typing import TYPE_CHECKING, Any
+
 from harmonicgp.diagnostics.nystrom import minimise_trace_error, trace_error
 from harmonicgp.diagnostics.report import write_report
 from harmonicgp.diagnostics.scores import (
@@ -13,6 +15,9 @@ from harmonicgp.diagnostics.scores import (
     rmse,
 )
 
+if TYPE_CHECKING:
+    from harmonicgp.estimators.suggesting import suggest_symmetry
+
 __all__ = [
     "ClassificationScores",
     "Reliability",
@@ -23,6 +28,16 @@ __all__ = [
     "pit_histogram",
     "regression_scores",
     "rmse",
+    "suggest_symmetry",
     "trace_error",
     "write_report",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`suggest_symmetry` lives with the estimators, which need these diagnostics themselves."""
+    if name == "suggest_symmetry":
+        from harmonicgp.estimators.suggesting import suggest_symmetry
+
+        return suggest_symmetry
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -44,6 +44,9 @@ _LEGEND = {  # of the table of candidates
     "steps": "training steps of the short fit",
     "cost": "operations of the short fit, counted from its sizes: about the same for all candidates of a round",
     "bound": "how well the short fit explains its rows, by row: higher is better, and decides; – where the short fit failed",
+    "residual": "the share of the kernel that the inducing points leave, before they are moved: lower is better",
+    "distance": "how far inputs that the symmetry has moved are from the others: 0 for a symmetry of the inputs",
+    "p_value": "how often chance would put them as far: below 0.01 the inputs do not have this symmetry",
     "round": "1 compares all on few rows, 2 the best of them on more; bounds compare within a round",
     "chosen": "what the model was fitted with",
 }

@@ -2,9 +2,10 @@
 
 from harmonicgp.estimators.classifier import HarmonicGPClassifier
 from harmonicgp.estimators.globe import HarmonicGPGlobe
-from harmonicgp.estimators.regressor import HarmonicGPRegressor, suggest_symmetry
+from harmonicgp.estimators.regressor import HarmonicGPRegressor
 from harmonicgp.estimators.saving import load_model
 from harmonicgp.estimators.search import SymmetryChoice
+from harmonicgp.estimators.suggesting import suggest_symmetry
 
 __all__ = [
     "HarmonicGPClassifier",

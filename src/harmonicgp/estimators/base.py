@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,8 @@ from harmonicgp.estimators.candidates import (
     affordable,
     candidates,
     finish_cost,
+    generated,
+    guessed,
     inducing_for,
     make_features,
     make_kernel,
@@ -76,6 +78,11 @@ class Components:
 
 class HarmonicGPBase(Reading):
     """Not for use by itself: see HarmonicGPRegressor and HarmonicGPClassifier."""
+
+    #: What `suggest_symmetry` compares with one block; None for all that can be generated.
+    _offered: Sequence[Action] | None = None
+    #: Whether columns that look periodic are tried as such: a suggestion, never a fit's own choice.
+    _guessing = False
 
     # --- fitting ------------------------------------------------------------------------------------------------------
 
@@ -237,6 +244,11 @@ class HarmonicGPBase(Reading):
             reason = f"{len(data.X)} rows are few: nothing to gain by a symmetry"
             return SymmetryChoice(Candidate("raw", 0, bool(warp), "block"), None, reason=reason)
         options = list(candidates(data.columns, warp, family))
+        if self._offered is None:
+            options += generated(data.columns, data.X, data.counts, family, self._seed)
+            options += guessed(data.columns, data.X, family) if self._guessing else ()
+        else:  # by `suggest_symmetry`
+            options = [options[0], *(Candidate("raw", 0, options[0].warp, family or "block", a) for a in self._offered)]
         trials = Trials(
             self.kernel,
             lambda: likelihood(self._dtype),

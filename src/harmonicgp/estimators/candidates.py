@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import gpytorch
+import numpy as np
 import torch
+from scipy.stats import ks_2samp
 from torch import Tensor
 
-from harmonicgp.actions import Action, ImageFlip, ImageShift, Longitude, Negation, Translation
+from harmonicgp.actions import (
+    Action,
+    ImageFlip,
+    ImageShift,
+    Longitude,
+    Negation,
+    Permutation,
+    Rotation,
+    Translation,
+)
 from harmonicgp.actions.negation import strided
-from harmonicgp.estimators.inputs import Columns, Inputs
+from harmonicgp.estimators.evidence import invariance_test
+from harmonicgp.estimators.inputs import Array, Columns, Inputs
 from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
 from harmonicgp.groups import Resolution
 from harmonicgp.inducing import median_distance, place
@@ -41,6 +54,11 @@ class Candidate:
     warp: bool = False
     posterior: Family = "block"
     declared: Action | None = None
+    periods: tuple[tuple[int, float], ...] = ()  #: encoded columns taken as periodic, which the user has not said
+
+    def columns(self, columns: Columns) -> Columns:
+        """The columns as this candidate takes them."""
+        return columns.with_periods(self.periods) if self.periods else columns
 
     @property
     def blocks(self) -> int:
@@ -95,6 +113,80 @@ def _declared(columns: Columns) -> Iterator[Action]:
             yield Translation(axis=i, period=kind[1], order=12)
 
 
+# --- found in the data ------------------------------------------------------------------------------------------------
+
+#: Columns whose pairs are looked at, orders of rotations, and how many rotations are candidates, at most.
+PLANES, ORDERS, MOST_ROTATIONS = 8, (12, 8, 6, 5, 4, 3), 2
+#: Columns that may be exchanged, at most.
+MOST_EXCHANGED = 12
+#: A p-value from which a symmetry that the user has not named is tried.
+LIKELY = 0.05
+
+
+def generated(
+    columns: Columns, X: Array, counts: Array | None, family: Family | None, seed: int
+) -> Iterator[Candidate]:
+    """Rotations of a plane and exchanges of columns under which the rows look the same, none for images."""
+    if columns.image is not None:
+        return
+    inputs = Inputs.fit(X, counts, columns)
+    plain, rng = inputs.plain, np.random.default_rng(seed)
+    if len(plain) < 2:
+        return
+    rows = torch.from_numpy(inputs.transform(X[np.sort(rng.permutation(len(X))[:2000])]))
+    found: list[tuple[int, float, Action]] = []
+    for i, j in itertools.combinations(plain[:PLANES], 2):
+        for order in ORDERS:  # the largest that fits
+            plane = invariance_test(Rotation((0, 1), order), rows[:, [i, j]], n=200, permutations=99, seed=seed)
+            if plane.p_value >= LIKELY:
+                turn = Rotation((i, j), order)
+                p = invariance_test(turn, rows, seed=seed).p_value
+                if p >= LIKELY:
+                    found.append((order, p, turn))
+                    break
+    found.sort(key=lambda each: (-each[0], -each[1]))
+    actions: list[Action] = [action for _, _, action in found[:MOST_ROTATIONS]]
+    actions += [
+        action for action in exchanges(rows, plain, seed) if invariance_test(action, rows, seed=seed).p_value >= LIKELY
+    ]
+    for action in actions:
+        yield Candidate(posterior=family or "block", declared=action)
+
+
+#: Whole numbers from 0 or from 1 to these are taken for days of the week, months, hours, minutes, degrees, days of the year.
+CALENDAR = {7: 7.0, 12: 12.0, 24: 24.0, 60: 60.0, 360: 360.0, 365: 365.25, 366: 365.25}
+
+
+def guessed(columns: Columns, X: Array, family: Family | None) -> Iterator[Candidate]:
+    """Shifts of columns that look like hours, months or days, and have not been said to be periodic."""
+    for i, j in enumerate(columns.used):
+        x = X[:, j]
+        if columns.image is not None or j in columns.kinds or (x != np.round(x)).any():
+            continue
+        low, high = int(x.min()), int(x.max())
+        period = CALENDAR.get(high + 1 - low) if low in (0, 1) else None
+        if period is not None and len(np.unique(x[:10_000])) > 0.8 * (high + 1 - low):
+            for order in (6, 12):
+                shift = Translation(axis=i, period=period, order=order)
+                yield Candidate(posterior=family or "block", declared=shift, periods=((j, period),))
+
+
+def exchanges(rows: Tensor, plain: list[int], seed: int) -> Iterator[Action]:
+    """Cyclic permutations of columns that are alike, each by itself."""
+    left = list(plain)
+    values = rows.numpy()
+    while left:
+        first = left.pop(0)
+        alike = [j for j in left if ks_2samp(values[:, first], values[:, j]).pvalue >= LIKELY]
+        alike = alike[: MOST_EXCHANGED - 1]
+        if alike:
+            left = [j for j in left if j not in alike]
+            cycle, order = [first, *alike], list(range(rows.shape[1]))
+            for a, b in zip(cycle, [*cycle[1:], first], strict=True):
+                order[a] = b
+            yield Permutation(order)
+
+
 # --- building -------------------------------------------------------------------------------------------------------------
 
 
@@ -103,19 +195,19 @@ def make_kernel(
 ) -> gpytorch.kernels.Kernel:
     """A copy of the user's kernel, or one of a name for columns of their kinds, with lengthscales by the median distance.
 
-    Plain columns have lengthscales of their own unless the action would mix them; a globe kernel takes longitude and
-    latitude, a periodic kernel each periodic column; all are multiplied.
+    Plain columns have lengthscales of their own; those that the action mixes have one together. A globe kernel takes longitude
+    and latitude, a periodic kernel each periodic column; all are multiplied.
     """
     if isinstance(kernel, gpytorch.kernels.Kernel):
         return copy.deepcopy(kernel).to(rows.dtype)
     parts: list[gpytorch.kernels.Kernel] = []
     plain, kinds = inputs.plain, inputs.kinds
-    if plain:
-        mixes = action is not None and not isinstance(action, Negation | Translation)
-        d = None if mixes else len(plain)
-        part = _stationary(kernel, d, plain if kinds else None)
-        part.lengthscale = median_distance(rows[:, plain], seed=seed, ard=not mixes)
-        parts.append(part)
+    mixed = _mixed(action, plain)
+    for own, ard in (([i for i in plain if i not in mixed], True), ([i for i in plain if i in mixed], False)):
+        if own:
+            part = _stationary(kernel, len(own) if ard else None, own if len(own) < inputs.d else None)
+            part.lengthscale = median_distance(rows[:, own], seed=seed, ard=ard)
+            parts.append(part)
     for i, kind in kinds.items():
         if kind == "longitude":
             place_ = [i, next(j for j, other in kinds.items() if other == "latitude")]
@@ -132,6 +224,17 @@ def make_kernel(
     scaled = gpytorch.kernels.ScaleKernel(product, outputscale_constraint=_log_scale()).to(rows.dtype)
     scaled.outputscale = 1.0
     return scaled
+
+
+def _mixed(action: Action | None, plain: list[int]) -> set[int]:
+    """The columns between which the action takes values about."""
+    if action is None or isinstance(action, Negation | Translation):
+        return set()
+    if isinstance(action, Rotation):
+        return set(action.plane)
+    if isinstance(action, Permutation):
+        return {i for i, j in enumerate(action.permutation) if i != j}
+    return set(plain)
 
 
 def _log_scale(lower: float = 0.0) -> gpytorch.constraints.GreaterThan:

@@ -24,7 +24,7 @@ from harmonicgp.estimators.arrays import is_missing, n_rows, plain_array, target
 from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed
 from harmonicgp.estimators.inputs import Array
 from harmonicgp.estimators.reading import is_table
-from harmonicgp.estimators.rows import merge
+from harmonicgp.estimators.rows import Rows, merge
 from harmonicgp.estimators.saving import SavedModel
 from harmonicgp.groups import Resolution
 from harmonicgp.likelihoods import SoftmaxBoundLikelihood
@@ -94,6 +94,13 @@ class HarmonicGPClassifier(SavedModel, ClassifierMixin, HarmonicGPBase):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HarmonicGPClassifier:
         """Fit to rows X [N, d] and classes y [N], numbers or text. A `sample_weight` of two is two equal rows."""
+        distinct = self._prepare(X, y, sample_weight)
+        result = self._fit_rows(distinct, distinct.y.T, None, self._likelihood)
+        self._validate(result, distinct.y[:, 0].astype(int))
+        return self
+
+    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> Rows:
+        """Distinct rows with class numbers."""
         self._start = time.perf_counter()
         self._check_arguments()
         self._seed = fresh_seed(self.random_state)
@@ -110,9 +117,7 @@ class HarmonicGPClassifier(SavedModel, ClassifierMixin, HarmonicGPBase):
         numbers = np.searchsorted(self.classes_, labels)  # a class of weight zero may be unknown: dropped below
         distinct = merge(rows, numbers[:, None].astype(np.float64), None, weight)
         self._one = len(self.classes_) == 2
-        result = self._fit_rows(distinct, distinct.y.T, None, self._likelihood)
-        self._validate(result, distinct.y[:, 0].astype(int))
-        return self
+        return distinct
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> HarmonicGPClassifier:
         """New rows for the posterior, at the present parameters. The first call is `fit`; all classes must be in it."""

@@ -123,6 +123,16 @@ class Columns:
             kept = plain[:1]  # a constant to stand on
         return cls((*special, *kept), dict(kinds), frozenset(special), skewed, None, tuple(notes))
 
+    def with_periods(self, periods: Iterable[tuple[int, float]]) -> Columns:
+        """The same with some columns taken as periodic."""
+        kinds: dict[int, Kind] = {j: ("periodic", period) for j, period in periods}
+        return replace(
+            self,
+            kinds={**self.kinds, **kinds},
+            raw=self.raw | frozenset(kinds),
+            skewed=tuple(j for j in self.skewed if j not in kinds),
+        )
+
 
 @dataclass(frozen=True)
 class Inputs:

@@ -27,7 +27,6 @@ from harmonicgp.estimators.predictive import Conformal, Predictive, uneven
 from harmonicgp.estimators.reading import is_table
 from harmonicgp.estimators.rows import Rows, merge
 from harmonicgp.estimators.saving import SavedModel
-from harmonicgp.estimators.search import SymmetryChoice
 from harmonicgp.estimators.targets import Target, Transform
 from harmonicgp.groups import Resolution
 from harmonicgp.likelihoods.observation import Bound
@@ -294,13 +293,3 @@ def _root_mean_square(errors: Array, weights: Array | None) -> float:
     if not 0 < largest < math.inf:
         return largest
     return largest * math.sqrt(np.average(((errors / largest) ** 2).mean(-1), weights=weights))
-
-
-def suggest_symmetry(X: Any, y: Any, **arguments: Any) -> SymmetryChoice:
-    """The choice that `HarmonicGPRegressor(**arguments).fit(X, y)` would make, with its table; nothing else is fitted.
-
-    Small tables, which a fit takes without a search, are searched here too.
-    """
-    model = HarmonicGPRegressor(**arguments)
-    model._settle(*model._prepare(X, y, None, None), model._likelihood, search_small=True)
-    return model.symmetry_

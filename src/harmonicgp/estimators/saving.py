@@ -277,7 +277,9 @@ def _symmetry_header(choice: SymmetryChoice) -> dict[str, Any]:
 
 def _symmetry(header: Mapping[str, Any], features: Mapping[str, Any]) -> SymmetryChoice:
     declared = None if header["declared"] is None else build_action(header["declared"])
-    candidate = Candidate(**(dict(header["candidate"]) | {"declared": declared}))
+    known = dict(header["candidate"])
+    periods = tuple((int(j), float(period)) for j, period in known.get("periods", ()))
+    candidate = Candidate(**(known | {"declared": declared, "periods": periods}))
     action = build_action(features["action"]) if features["class"] == "harmonic" else None
     return SymmetryChoice(candidate, action, list(header["table"]), header["reason"], header["cost"])
 

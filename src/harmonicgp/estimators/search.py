@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import gpytorch
@@ -13,6 +15,7 @@ import torch
 from torch import Tensor
 
 from harmonicgp.actions import Action
+from harmonicgp.diagnostics.nystrom import trace_error
 from harmonicgp.estimators.candidates import (
     Candidate,
     finish_cost,
@@ -21,13 +24,19 @@ from harmonicgp.estimators.candidates import (
     make_kernel,
     step_cost,
 )
+from harmonicgp.estimators.evidence import invariance_test
 from harmonicgp.estimators.inputs import Array, Columns, Inputs
+from harmonicgp.features import Features
 from harmonicgp.inference.closed_form import MAX_DENSE
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.training import Schedule, fit
 
 #: A candidate must beat one block by this many nats a row.
 MARGIN = 0.005
+#: A p-value below which moved inputs are not like the others.
+ALPHA = 0.01
+#: Rows on which the residual of the kernel is measured.
+MEASURED = 2000
 
 
 @dataclass(frozen=True)
@@ -110,6 +119,66 @@ class SymmetryChoice:
             return self.candidate.name
         return self.candidate.name if self.candidate.ways else repr(self.action)
 
+    @property
+    def ranked(self) -> list[dict[str, Any]]:
+        """Each candidate once, as its last round left it: symmetries of the inputs first, by their bounds, then the others.
+
+        With `gain`, the bound against the best of one block in the same round, and `same`, whether moved inputs look like the
+        others (None for one block).
+        """
+        plain: dict[int, float] = {}
+        for row in self.table:
+            if row["blocks"] == 1 and row["bound"] is not None:
+                plain[row["round"]] = max(row["bound"], plain.get(row["round"], -math.inf))
+        last: dict[str, dict[str, Any]] = {}
+        for row in self.table:
+            if row["bound"] is None:
+                continue
+            gain = row["bound"] - plain[row["round"]] if row["round"] in plain else None
+            p = row.get("p_value")
+            known = last.get(row["name"])
+            if known is None or row["round"] > known["round"] or row["bound"] > known["bound"]:
+                last[row["name"]] = {**row, "gain": gain, "same": None if p is None else p >= ALPHA}
+        return sorted(last.values(), key=lambda row: (row["same"] is not True, -(row["gain"] or 0.0)))
+
+    @property
+    def suggested(self) -> str | None:
+        """The symmetry that the inputs have, that of the highest bound where there are several; None where there is none.
+
+        A fit takes it only where it pays, and may take one that the inputs have not.
+        """
+        return next((str(row["name"]) for row in self.ranked if row["same"]), None)
+
+    @property
+    def sentences(self) -> list[str]:
+        """What was found of each candidate, in words."""
+        rows = self.ranked
+        plain = next((row for row in rows if row["blocks"] == 1), None)
+        found = []
+        for row in rows:
+            if row["blocks"] == 1:
+                continue
+            inputs = "moved inputs look like the others" if row["same"] else "moved inputs leave the data"
+            p = f"p = {row['p_value']:.2g}" if row["p_value"] >= 0.001 else "p < 0.004"
+            parts = [f"{row['name']}: {inputs} ({p})" if row["same"] is not None else row["name"]]
+            if row.get("residual") is not None and plain is not None and plain.get("residual") is not None:
+                left, other = (f"{100 * r['residual']:.2g} %" for r in (row, plain))
+                parts.append(
+                    f"{row['blocks']} x {row['n_inducing']} points leave {left} of the kernel, one block {other}"
+                )
+            if row["gain"] is not None:
+                parts.append(
+                    f"its bound is {abs(row['gain']):.3f} nats a row {'above' if row['gain'] >= 0 else 'below'} one block's"
+                )
+            found.append("; ".join(parts) + ".")
+        return found
+
+    def plot(self, path: str | Path) -> None:
+        """A PNG of the candidates side by side."""
+        from harmonicgp.diagnostics.symmetries import draw_symmetries
+
+        draw_symmetries(self, path)
+
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.reason}" if self.reason else self.name]
         width = max((len(row["name"]) for row in self.table), default=0)
@@ -145,6 +214,7 @@ def search(
     table: list[dict[str, Any]] = []
     cost, standing, decided = 0.0, list(options), 1
     best: dict[Candidate, float] = {}
+    evidence: dict[str, tuple[float, float]] = {}
     for number, stage in enumerate(ROUNDS, start=1):
         N = len(data.X)
         chosen = np.sort(np.random.default_rng([trials.seed, number]).permutation(N)[: stage.rows])
@@ -155,7 +225,7 @@ def search(
                 break
             if progress is not None:
                 progress(candidate.name)
-            row = _trial(part, candidate, trials, stage, family == "auto")
+            row = _trial(part, candidate, trials, stage, family == "auto", evidence)
             row["round"] = number
             cost += row["cost"]
             table.append(row)
@@ -209,9 +279,20 @@ def _winner(best: dict[Candidate, float], plain: Candidate) -> tuple[Candidate, 
     return first, f"{best[first] - best[rival]:.3f} nats a row above one block at equal cost"
 
 
-def _trial(data: Data, candidate: Candidate, trials: Trials, stage: Round, either: bool) -> dict[str, Any]:
-    """A short fit: its bound per row, and what it cost by the model; `either` lets the finish choose the posterior."""
-    inputs = Inputs.fit(data.X, data.counts, data.columns, candidate.warp, candidate.axes == "principal")
+def _trial(
+    data: Data,
+    candidate: Candidate,
+    trials: Trials,
+    stage: Round,
+    either: bool,
+    evidence: dict[str, tuple[float, float]],
+) -> dict[str, Any]:
+    """A short fit: its bound per row, and what it cost by the model; `either` lets the finish choose the posterior.
+
+    `evidence` keeps how far moved inputs are from the others, by the names of candidates.
+    """
+    columns = candidate.columns(data.columns)
+    inputs = Inputs.fit(data.X, data.counts, columns, candidate.warp, candidate.axes == "principal")
     action = candidate.action(inputs)
     N = len(data.X)
     batch = min(stage.batch, N)
@@ -229,8 +310,18 @@ def _trial(data: Data, candidate: Candidate, trials: Trials, stage: Round, eithe
         "cost": stage.steps * step_cost(action, m, batch, candidate.posterior, trials.outputs)
         + finish_cost(action, m, N),
         "bound": None,
+        "residual": None,  # share of the kernel that the inducing points leave, at the start
+        "distance": None,  # of moved inputs from the others
+        "p_value": None,
         "key": candidate,
     }
+    if action is not None:
+        if candidate.name not in evidence:  # of the columns as they are: warped ones are symmetric, whatever they were
+            straight = Inputs.fit(data.X, data.counts, columns, False, candidate.axes == "principal")
+            evidence[candidate.name] = invariance_test(
+                action, data.tensors(straight, torch.float64)[0], seed=trials.seed
+            )
+        row["distance"], row["p_value"] = evidence[candidate.name]
     schedule = Schedule(
         max_steps=stage.steps,
         batch_size=batch,
@@ -243,6 +334,7 @@ def _trial(data: Data, candidate: Candidate, trials: Trials, stage: Round, eithe
     try:
         kernel = make_kernel(trials.kernel, inputs, action, rows, trials.seed)
         features = make_features(kernel, action, rows, m, method="rows", seed=trials.seed)
+        row["residual"] = _residual(features, rows[:MEASURED])
         result = fit(
             features,
             trials.likelihood(),
@@ -259,3 +351,8 @@ def _trial(data: Data, candidate: Candidate, trials: Trials, stage: Round, eithe
     if np.isfinite(result.bound):
         row |= {"bound": result.bound, "finish": result.posterior.family}
     return row
+
+
+@torch.no_grad()
+def _residual(features: Features, rows: Tensor) -> float:
+    return trace_error(features, rows) / float(features.view.xx(rows).double().sum())

@@ -1,0 +1,46 @@
+"""Which symmetry do the data have? The search of a fit by itself, with its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from harmonicgp.actions import Action
+from harmonicgp.estimators.classifier import HarmonicGPClassifier
+from harmonicgp.estimators.regressor import HarmonicGPRegressor
+from harmonicgp.estimators.search import SymmetryChoice
+
+
+def suggest_symmetry(
+    X: Any, y: Any, candidates: Sequence[Action] | None = None, *, classify: bool = False, **arguments: Any
+) -> SymmetryChoice:
+    """Compare symmetries of rows X for a target y, by what a fit with these arguments would see; nothing else is fitted.
+
+    For each candidate: whether the inputs look the same after it (a two-sample test), the share of the kernel that its inducing
+    points leave, and the bound after short fits at equal cost. `suggested` names the symmetry that the data have, or None;
+    `sentences` and `plot` say it all. The result of `candidates=None` is what a fit chooses from: negations along columns and
+    principal directions, turns of planes, exchanges of columns, shifts of periodic columns (also those that look periodic), flips
+    and shifts of images. Else only the actions that are given, on the columns as they are.
+
+    Examples:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(600, 1)) * 0.2 + rng.choice([-1, 1], size=(600, 1))
+        >>> found = suggest_symmetry(X, np.sin(3 * X[:, 0]), progress=False)
+        >>> found.suggested
+        'negation in 1 way, columns'
+    """
+    model: Any = (HarmonicGPClassifier if classify else HarmonicGPRegressor)(**arguments)
+    model._guessing = True
+    if candidates is not None:
+        for action in candidates:
+            if not isinstance(action, Action):
+                raise TypeError(f"candidates are actions of harmonicgp.actions; got {action!r}.")
+        model._offered = list(candidates)
+    if classify:
+        rows = model._prepare(X, y, None)
+        model._settle(rows, rows.y.T, None, model._likelihood, search_small=True)
+    else:
+        model._settle(*model._prepare(X, y, None, None), model._likelihood, search_small=True)
+    choice: SymmetryChoice = model.symmetry_
+    return choice
