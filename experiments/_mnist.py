@@ -1,0 +1,59 @@
+"""What the two MNIST experiments share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from experiments._training import Score
+from harmonicgp.data import load_npz
+from harmonicgp.inference.prediction import Predictor
+from harmonicgp.likelihoods import RobustMaxLikelihood
+
+Array = np.ndarray[Any, Any]
+SHAPE = (28, 28)
+CLASSES = 10
+
+
+class Digits(NamedTuple):
+    """Rows of 784 pixels in [0, 1], less the training mean of each, and class numbers."""
+
+    X: Tensor
+    y: Tensor
+    X_test: Tensor
+    y_test: Tensor
+
+
+def load_digits(n: int, n_test: int, move: Callable[[Array, np.random.Generator], Array], seed: int = 0) -> Digits:
+    """MNIST, or its first rows, with every image moved at random."""
+    data = load_npz("mnist")
+    names = {key.lower(): key for key in data}
+    images, labels, images_test, labels_test = (data[names[key]] for key in ("x_train", "y_train", "x_test", "y_test"))
+    rng = np.random.default_rng(seed)
+    X, X_test = (
+        move(part[:count].reshape(-1, *SHAPE), rng).reshape(-1, 784) / np.float32(255)
+        for part, count in ((images, n), (images_test, n_test))
+    )
+    centre = X.mean(0)
+    return Digits(
+        torch.from_numpy((X - centre).astype(np.float32)), torch.from_numpy(labels[:n].astype(np.float32)),
+        torch.from_numpy((X_test - centre).astype(np.float32)), torch.from_numpy(labels_test[:n_test].astype(np.int64)),
+    )  # fmt: skip
+
+
+def accuracy(data: Digits, likelihood: RobustMaxLikelihood) -> Score:
+    """Percent of the test images whose most probable class is theirs, and the NLL of the classes."""
+
+    @torch.no_grad()
+    def score(predictor: Predictor) -> dict[str, float]:
+        mean, variance = predictor.marginals(data.X_test)
+        p = likelihood.class_probabilities(mean.mT.float(), variance.mT.float())
+        right = p.argmax(-1) == data.y_test
+        nll = -p.gather(1, data.y_test[:, None]).clamp_min(1e-12).log().mean()
+        return {"accuracy": 100 * float(right.double().mean()), "nll": float(nll)}
+
+    return score
