@@ -398,8 +398,8 @@ def test_a_time_budget_is_kept_on_twenty_thousand_rows(model, budget):
 def test_a_round_of_which_nothing_comes_leaves_the_one_before(brief_search, monkeypatch):
     trial, rounds = search._trial, []
 
-    def failing(data, candidate, trials, stage, either):
-        row = trial(data, candidate, trials, stage, either)
+    def failing(data, candidate, trials, stage, *rest):
+        row = trial(data, candidate, trials, stage, *rest)
         rounds.append(stage)
         return row if stage is search.ROUNDS[0] else row | {"bound": None}
 
