@@ -129,11 +129,12 @@ def generated(
     """Rotations of a plane and exchanges of columns under which the rows look the same, none for images."""
     if columns.image is not None:
         return
-    inputs = Inputs.fit(X, counts, columns)
-    plain, rng = inputs.plain, np.random.default_rng(seed)
+    some = np.sort(np.random.default_rng(seed).permutation(len(X))[:2000])
+    inputs = Inputs.fit(X[some], None if counts is None else counts[some], columns)
+    plain = inputs.plain
     if len(plain) < 2:
         return
-    rows = torch.from_numpy(inputs.transform(X[np.sort(rng.permutation(len(X))[:2000])]))
+    rows = torch.from_numpy(inputs.transform(X[some]))
     found: list[tuple[int, float, Action]] = []
     for i, j in itertools.combinations(plain[:PLANES], 2):
         for order in ORDERS:  # the largest that fits
