@@ -245,7 +245,8 @@ class HarmonicGPBase(Reading):
             return SymmetryChoice(Candidate("raw", 0, bool(warp), "block"), None, reason=reason)
         options = list(candidates(data.columns, warp, family))
         if self._offered is None:
-            options += generated(data.columns, data.X, data.counts, family, self._seed)
+            soon = math.inf if self.time_budget is None else self._start + 0.1 * self.time_budget
+            options += generated(data.columns, data.X, data.counts, family, self._seed, soon)
             options += guessed(data.columns, data.X, family) if self._guessing else ()
         else:  # by `suggest_symmetry`
             options = [options[0], *(Candidate("raw", 0, options[0].warp, family or "block", a) for a in self._offered)]
@@ -257,6 +258,7 @@ class HarmonicGPBase(Reading):
             self._dtype,
             self.learning_rate,
             self._seed,
+            1000 if self._guessing else 500,
         )
         until = math.inf if self.time_budget is None else self._start + 0.3 * self.time_budget
         # disable=None: quiet where there is no terminal

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -124,9 +125,12 @@ LIKELY = 0.05
 
 
 def generated(
-    columns: Columns, X: Array, counts: Array | None, family: Family | None, seed: int
+    columns: Columns, X: Array, counts: Array | None, family: Family | None, seed: int, until: float = math.inf
 ) -> Iterator[Candidate]:
-    """Rotations of a plane and exchanges of columns under which the rows look the same, none for images."""
+    """Rotations of a plane and exchanges of columns under which the rows look the same, none for images.
+
+    `until`, a time, cuts the looking short.
+    """
     if columns.image is not None:
         return
     some = np.sort(np.random.default_rng(seed).permutation(len(X))[:2000])
@@ -135,23 +139,27 @@ def generated(
     if len(plain) < 2:
         return
     rows = torch.from_numpy(inputs.transform(X[some]))
-    found: list[tuple[int, float, Action]] = []
+    planes: list[tuple[int, float, Action]] = []
     for i, j in itertools.combinations(plain[:PLANES], 2):
-        for order in ORDERS:  # the largest that fits
-            plane = invariance_test(Rotation((0, 1), order), rows[:, [i, j]], n=200, permutations=99, seed=seed)
-            if plane.p_value >= LIKELY:
-                turn = Rotation((i, j), order)
-                p = invariance_test(turn, rows, seed=seed).p_value
-                if p >= LIKELY:
-                    found.append((order, p, turn))
-                    break
-    found.sort(key=lambda each: (-each[0], -each[1]))
-    actions: list[Action] = [action for _, _, action in found[:MOST_ROTATIONS]]
-    actions += [
-        action for action in exchanges(rows, plain, seed) if invariance_test(action, rows, seed=seed).p_value >= LIKELY
-    ]
+        for order in ORDERS:  # the largest that fits the plane by itself
+            if time.perf_counter() > until:
+                return
+            p = invariance_test(Rotation((0, 1), order), rows[:, [i, j]], n=200, permutations=99, seed=seed).p_value
+            if p >= LIKELY:
+                planes.append((order, p, Rotation((i, j), order)))
+                break
+    planes.sort(key=lambda each: (-each[0], -each[1]))
+    likely = [turn for _, _, turn in planes[: 2 * MOST_ROTATIONS]]
+    turns = [turn for turn in likely if time.perf_counter() < until and _looks_the_same(turn, rows, seed)]
+    swaps = exchanges(rows, plain, seed)
+    actions = turns[:MOST_ROTATIONS]
+    actions += [swap for swap in swaps if time.perf_counter() < until and _looks_the_same(swap, rows, seed)]
     for action in actions:
         yield Candidate(posterior=family or "block", declared=action)
+
+
+def _looks_the_same(action: Action, rows: Tensor, seed: int) -> bool:
+    return invariance_test(action, rows, seed=seed).p_value >= LIKELY
 
 
 #: Whole numbers from 0 or from 1 to these are taken for days of the week, months, hours, minutes, degrees, days of the year.

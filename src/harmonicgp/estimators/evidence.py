@@ -22,7 +22,7 @@ class Evidence(NamedTuple):
     p_value: float
 
 
-def invariance_test(action: Action, X: Tensor, n: int = 1000, permutations: int = 300, seed: int = 0) -> Evidence:
+def invariance_test(action: Action, X: Tensor, n: int = 500, permutations: int = 200, seed: int = 0) -> Evidence:
     """Compare rows X [N, d] with other rows, each moved by a random element of the group other than the neutral one.
 
     Maximum mean discrepancy (Gretton et al. 2012) with Gaussian kernels of four widths, between n rows and n moved ones, and its

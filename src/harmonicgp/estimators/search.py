@@ -100,6 +100,7 @@ class Trials:
     dtype: torch.dtype
     learning_rate: float
     seed: int
+    tested: int = 500  #: rows of each side of the test of the inputs
 
 
 @dataclass
@@ -159,7 +160,7 @@ class SymmetryChoice:
             if row["blocks"] == 1:
                 continue
             inputs = "moved inputs look like the others" if row["same"] else "moved inputs leave the data"
-            p = f"p = {row['p_value']:.2g}" if row["p_value"] >= 0.001 else "p < 0.004"
+            p = f"p = {row['p_value']:.2g}"
             parts = [f"{row['name']}: {inputs} ({p})" if row["same"] is not None else row["name"]]
             if row.get("residual") is not None and plain is not None and plain.get("residual") is not None:
                 left, other = (f"{100 * r['residual']:.2g} %" for r in (row, plain))
@@ -318,9 +319,8 @@ def _trial(
     if action is not None:
         if candidate.name not in evidence:  # of the columns as they are: warped ones are symmetric, whatever they were
             straight = Inputs.fit(data.X, data.counts, columns, False, candidate.axes == "principal")
-            evidence[candidate.name] = invariance_test(
-                action, data.tensors(straight, torch.float64)[0], seed=trials.seed
-            )
+            moved = data.tensors(straight, torch.float64)[0]
+            evidence[candidate.name] = invariance_test(action, moved, trials.tested, seed=trials.seed)
         row["distance"], row["p_value"] = evidence[candidate.name]
     schedule = Schedule(
         max_steps=stage.steps,
