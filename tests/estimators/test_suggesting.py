@@ -25,7 +25,7 @@ def cloud(kind, n=1000, seed=0):
             (0, 1), 5
         )
     if kind == "permutation":
-        return rng.gamma(2.0, size=(n, 1)) * rng.gamma(1.0, size=(n, 3)), Permutation([1, 2, 0])
+        return rng.gamma(2.0, size=(n, 1)) + rng.gamma(2.0, size=(n, 3)), Permutation([1, 2, 0])
     if kind == "translation":
         return np.column_stack((rng.integers(24, size=n), rng.gamma(1.0, size=n))), Translation(0, 24.0, 8)
     if kind == "longitude":

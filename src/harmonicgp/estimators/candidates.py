@@ -121,7 +121,7 @@ PLANES, ORDERS, MOST_ROTATIONS = 8, (12, 8, 6, 5, 4, 3), 2
 #: Columns that may be exchanged, at most.
 MOST_EXCHANGED = 12
 #: A p-value from which a symmetry that the user has not named is tried.
-LIKELY = 0.05
+LIKELY = 0.015
 
 
 def generated(
@@ -145,7 +145,7 @@ def generated(
             if time.perf_counter() > until:
                 return
             p = invariance_test(Rotation((0, 1), order), rows[:, [i, j]], n=200, permutations=99, seed=seed).p_value
-            if p >= LIKELY:
+            if p >= 0.05:
                 planes.append((order, p, Rotation((i, j), order)))
                 break
     planes.sort(key=lambda each: (-each[0], -each[1]))
