@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import gpytorch
 import numpy as np
 import torch
 from torch import Tensor
 
-from experiments._training import Score
+from experiments._training import Row, Score, draw_curves, markdown, scaled, train
+from harmonicgp._files import write_text_atomically
 from harmonicgp.data import load_npz
+from harmonicgp.features import Features
 from harmonicgp.inference.prediction import Predictor
 from harmonicgp.likelihoods import RobustMaxLikelihood
 
@@ -57,3 +61,27 @@ def accuracy(data: Digits, likelihood: RobustMaxLikelihood) -> Score:
         return {"accuracy": 100 * float(right.double().mean()), "nll": float(nll)}
 
     return score
+
+
+def compare(
+    name: str,
+    title: str,
+    data: Digits,
+    models: Mapping[str, Callable[[gpytorch.kernels.Kernel], Features]],
+    steps: int,
+    output: Path,
+) -> dict[str, Any]:
+    """Train all models for equal steps; write NAME.md and the curves, NAME.png."""
+    rows: list[Row] = []
+    for model, make in models.items():
+        kernel = scaled(gpytorch.kernels.RBFKernel(), data.X[:2000])
+        likelihood = RobustMaxLikelihood(CLASSES)
+        score = accuracy(data, likelihood)
+        rows.append(train(model, make(kernel), likelihood, data.X, data.y, score, steps=steps, rate=0.001))
+    columns = {"model": "", "step": "", "accuracy": ".2f", "nll": ".3f", "loss": ".3f", "seconds_per_step": ".3f"}
+    table = markdown(rows, columns)
+    write_text_atomically(output / f"{name}.md", table + "\n")
+    print(table)
+    panels = {"loss": "training loss", "accuracy": "test accuracy, %"}
+    draw_curves(output / f"{name}.png", rows, panels, f"{title}, {len(data.X):,} images")
+    return {"rows": rows}

@@ -14,15 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import gpytorch
 import numpy as np
 
-from experiments._mnist import CLASSES, SHAPE, Array, accuracy, load_digits
+from experiments._mnist import SHAPE, Array, compare, load_digits
 from experiments._runner import run
-from experiments._training import Row, draw_curves, harmonic, markdown, scaled, sparse, train
-from harmonicgp._files import write_text_atomically
+from experiments._training import harmonic, sparse
 from harmonicgp.actions import ImageFlip, Negation
-from harmonicgp.likelihoods import RobustMaxLikelihood
 
 #: Images, test images, inducing images of a block, steps.
 SIZES = {"small": (2000, 500, 20, 60), "medium": (60_000, 10_000, 100, 3000), "paper": (60_000, 10_000, 100, 100_000)}
@@ -36,7 +33,7 @@ def flipped(images: Array, rng: np.random.Generator) -> Array:
 
 
 def experiment(size: str, output: Path) -> Mapping[str, Any]:
-    """Train all, write the table and the curves."""
+    """The models, compared."""
     n, n_test, m, steps = SIZES[size]
     data = load_digits(n, n_test, flipped)
     flips, negations = ImageFlip(SHAPE), Negation.strided(784, 2)
@@ -47,21 +44,7 @@ def experiment(size: str, output: Path) -> Mapping[str, Any]:
         f"SVGP {m}": lambda k: sparse(k, data.X, m),
         f"SVGP {4 * m}": lambda k: sparse(k, data.X, 4 * m),
     }
-    rows: list[Row] = []
-    for name, make in models.items():
-        kernel = scaled(gpytorch.kernels.RBFKernel(), data.X[:2000])
-        likelihood = RobustMaxLikelihood(CLASSES)
-        rows.append(
-            train(name, make(kernel), likelihood, data.X, data.y, accuracy(data, likelihood), steps=steps, rate=0.001)
-        )
-    table = markdown(
-        rows, {"model": "", "step": "", "accuracy": ".2f", "nll": ".3f", "loss": ".3f", "seconds_per_step": ".3f"}
-    )
-    write_text_atomically(output / "flip_mnist.md", table + "\n")
-    print(table)
-    panels = {"loss": "training loss", "accuracy": "test accuracy, %"}
-    draw_curves(output / "flip_mnist.png", rows, panels, f"Flip-MNIST, {n:,} images")
-    return {"rows": rows}
+    return compare("flip_mnist", "Flip-MNIST", data, models, steps, output)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def hourly(order, period, d, m, seed, dtype=torch.float64):
     """Features of a periodic column and others, and rows on a lattice of the period."""
     torch.manual_seed(seed)
     periodic = gpytorch.kernels.PeriodicKernel(active_dims=[0]).to(dtype)
-    periodic.period_length, periodic.lengthscale = period, 0.7
+    periodic.period_length, periodic.lengthscale = period, 0.05  # so short that every frequency has some energy
     periodic.raw_period_length.requires_grad_(False)
     kernel = periodic
     if d > 1:
@@ -66,9 +66,9 @@ def test_shared_features_are_those_of_every_row(order, per_step, period, d, seed
     whitened = features.whiten()
     stacks, squares = whitened.explained(x)
     expected, expected_squares = direct(whitened, x)
-    for a, b in zip(stacks, expected, strict=True):  # blocks of little energy are whitened rounding and all
-        torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-5)
-    torch.testing.assert_close(squares, expected_squares, atol=1e-6, rtol=1e-6)
+    for a, b in zip(stacks, expected, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(squares, expected_squares, atol=1e-7, rtol=1e-7)
 
 
 def test_orbits_of_which_few_places_are_seen():

@@ -15,7 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from harmonicgp._memory import memory_kept
-from harmonicgp.data.grids import GridAxes, GridData, axes_of, grid_from_points, read_grid
+from harmonicgp.data.grids import GridAxes, GridData, grid_from_points, read_grid
 from harmonicgp.estimators.globe_cells import CellTable, split_dataset
 from harmonicgp.estimators.globe_data import (
     MAX_UNEVEN,
@@ -28,10 +28,10 @@ from harmonicgp.estimators.globe_data import (
     known_variances,
     spread,
 )
+from harmonicgp.estimators.globe_fitting_cells import FitsCells
 from harmonicgp.estimators.globe_predicting import PredictsFields
 from harmonicgp.estimators.globe_saving import SavedField
 from harmonicgp.estimators.inputs import Array
-from harmonicgp.estimators.regressor import HarmonicGPRegressor
 from harmonicgp.inference.field_closed_form import coupling, field_closed_form, joint_draws
 from harmonicgp.inference.field_prediction import FieldPredictor
 from harmonicgp.inference.fields import Field, FieldPosterior, Parallels
@@ -57,7 +57,7 @@ FEW = 20_000_000
 MUCH = 0.5
 
 
-class HarmonicGPGlobe(SavedField, PredictsFields):
+class HarmonicGPGlobe(SavedField, FitsCells, PredictsFields):
     """A Gaussian process on the globe, in closed form along every parallel: `fit` a map, `predict` it with error bars.
 
     Frequencies of the longitude up to `t_max`, each with `n_inducing` latitudes: a grid of millions of cells costs its rows.
@@ -178,61 +178,6 @@ class HarmonicGPGlobe(SavedField, PredictsFields):
                 self._fit_points(*points, errors, bar)
         self.seconds_ = time.perf_counter() - start
         return self
-
-    def _has_inputs(self, data: Any) -> bool:
-        """Whether a DataArray has dimensions, other than those of a map and that of its slices, along which it varies."""
-        if not hasattr(data, "dims"):
-            return False
-        template = axes_of(data)[1]
-        if self.by is not None and self.by not in template.extra:
-            raise ValueError(f"the data have no dimension {self.by!r} to take slices of.")
-        extra = {dim for dim, size in zip(template.extra, template.extra_shape, strict=True) if size > 1}
-        return bool(extra - {self.by})
-
-    def _fit_cells(self, table: CellTable, data: Any, noise_std: Any) -> None:
-        """Cells as rows of a table."""
-        if self.by is not None:
-            raise ValueError(
-                f"by={self.by!r} fits slices that are maps: beside it there can be no further inputs "
-                f"({', '.join(name for name in table.inputs.names[2:] if name != self.by)}). Choose one slice, or leave by= out."
-            )
-        given = [name for name in ("lengthscale", "field_std", "noise_level") if getattr(self, name) is not None]
-        if given or self.t_max != "auto":
-            raise ValueError(
-                f"{', '.join(given or ['t_max'])} can be given for maps; of a field with the inputs "
-                f"{', '.join(table.inputs.names[2:])} all is learned."
-            )
-        grid, rows = table.grid, table.rows
-        self.axes_, self.order_, self.name_, self.units_ = grid.axes, grid.axes.order, grid.name, grid.units
-        self.notes_, self._groups = list(grid.notes), []
-        self._source, self._cells, self._frame = None, table.inputs, None if table.inputs.covariates else table.frame
-        places = grid.axes.latitudes[:, None], grid.axes.longitudes[None, :]
-        self._mean = MeanFunction.of(self.mean, *places, grid.values)
-        values = (grid.values - self._mean(*places)).ravel()
-        present, whole = np.isfinite(values), np.isfinite(rows).all(1)
-        if (present & ~whole).any():
-            self.notes_.append(f"{int((present & ~whole).sum()):,} cells without a covariate are not used.")
-        used = present & whole
-        if used.sum() < 3:
-            raise ValueError(f"{used.sum()} cells have a value and all covariates: at least three are needed.")
-        errors = None
-        if noise_std is not None:
-            errors = np.sqrt(known_variances(noise_std, data)).ravel()[used]
-            if np.isnan(errors).any():
-                raise ValueError("noise_std is missing where the data have a value.")
-        self.regressor_ = HarmonicGPRegressor(
-            kernel="matern32" if self.kernel == "auto" else self.kernel, columns={0: "longitude", 1: "latitude"},
-            n_inducing=self.n_inducing, posterior=self.posterior, bound=self.bound, dtype=self.dtype,
-            random_state=self.random_state, progress=self.progress,
-        ).fit(rows[used], values[used], noise_std=errors)  # fmt: skip
-        self._describe_cells()
-
-    def _describe_cells(self) -> None:
-        gp = self.regressor_
-        assert gp is not None
-        self.kernel_, self.elbo_ = str(gp.kernel), gp.elbo_
-        self.noise_std_ = float(np.sqrt(gp._noise().variance) * gp._target.scale[0])
-        self.n_inducing_, self.n_features_ = len(gp.inducing_points()), gp._predictor.features.n_features
 
     def _check_arguments(self) -> None:
         if self.kernel != "auto" and self.kernel not in BASES:
