@@ -106,8 +106,8 @@ def compare(
     words = f"{name}: the paper's recipe has its best NLL, {best['nll']:+.4f}, with {best['model']} in {best['seconds']:.0f} s; "
     if passed is None:
         return rows, words + "ours has not passed it."
-    ratio = best["seconds"] / passed["seconds"]
-    return rows, words + f"ours has {passed['nll']:+.4f} in {passed['seconds']:.1f} s, 1/{ratio:.0f} of the time."
+    share = passed["seconds"] / best["seconds"]
+    return rows, words + f"ours has {passed['nll']:+.4f} in {passed['seconds']:.1f} s, {share:.2g} times that."
 
 
 def made(model: str, kernel: gpytorch.kernels.Kernel, fold: Fold, m: int, seed: int) -> Features:

@@ -216,3 +216,14 @@ def test_edited_files_are_refused(change, tmp_path):
     write_container(path, KIND, FORMAT, header, tensors)
     with pytest.raises(ModelFileError):
         HarmonicGPGlobe.load(path)
+
+
+def test_zero_is_not_the_middle_of_kelvins(monkeypatch, tmp_path):
+    drawn = []
+    monkeypatch.setattr(
+        "harmonicgp.diagnostics.maps.draw_maps", lambda path, lon, lat, panels: drawn.append(panels[0].kind)
+    )
+    for offset in (0.0, 273.15):
+        data = field(30.0) - 5.0 + offset
+        HarmonicGPGlobe(**GIVEN).fit(data).plot(tmp_path / "map.png")
+    assert drawn == ["signed", "positive"]

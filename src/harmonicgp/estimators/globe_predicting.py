@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -293,15 +293,10 @@ class PredictsFields(BaseEstimator):
         assert variance is not None
         units, name = self.units_ or "", self.name_ or "field"
         first = "" if len(mean) == 1 else ", the first slice"
-        limits = tuple(np.nanquantile(mean[0], (0.005, 0.995)).tolist())
-        near_zero = limits[0] < 0 < limits[1]  # else zero is no middle: temperatures in kelvin
+        low, high = np.nanquantile(mean[0], (0.005, 0.995))
+        kind: Literal["signed", "positive"] = "signed" if low < 0 < high else "positive"  # zero is no middle of kelvins
         panels = [
-            Panel(
-                f"{name}: mean{first}",
-                mean[0],
-                units=units,
-                limits=None if near_zero or limits[0] == limits[1] else limits,
-            ),
+            Panel(f"{name}: mean{first}", mean[0], kind, units),
             Panel("error bar (standard deviation of the field)", np.sqrt(variance[0]), "positive", units),
         ]
         draw_maps(path, axes.longitudes, axes.latitudes, panels)
