@@ -134,16 +134,12 @@ class HarmonicFeatures(Features):
             # k_t(x, z)^H is k_t(z, x), laid out column by column as LAPACK wants it
             real, paired = fused(self.Z if x is None else x, self.Z)
             return (real.mT if self._real else None), (paired.mH if self._paired else None)
-        return tuple(  # type: ignore[return-value]
-            torch.cat([self._own_gram(t, kind, self.Z[t] if x is None else x) for t in places]) if places else None
-            for kind, places in enumerate((self._real, self._paired))
-        )
-
-    def _own_gram(self, t: int, kind: int, x: Tensor) -> Tensor:
-        """k_t(Z_t, x) where each block has inducing inputs of its own."""
-        fused = self._fused(*(([t], []) if kind == 0 else ([], [t])))
-        assert fused is not None
-        return fused(x, self.Z[t])[kind].mH
+        alone = [(t, 0) for t in self._real] + [(t, 1) for t in self._paired]
+        plans = [self._fused(*(([t], []) if kind == 0 else ([], [t]))) for t, kind in alone]
+        matrices = fused.each(x, self.Z[[t for t, _ in alone]], plans)  # type: ignore[arg-type]
+        own = [both[kind].mH for both, (_, kind) in zip(matrices, alone, strict=True)]
+        first, rest = own[: len(self._real)], own[len(self._real) :]
+        return (torch.cat(first) if first else None), (torch.cat(rest) if rest else None)
 
     def _fused(self, reals: list[int], pairs: list[int]) -> FusedGram | None:
         kernel = self.view.kernel if type(self.view) is PointKernel else None

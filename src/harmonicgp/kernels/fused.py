@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from types import NoneType
@@ -125,44 +125,90 @@ class FusedGram:
 
     def __call__(self, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """K_t(z, x) for the real blocks, [reals, m, n], and for the complex ones, [pairs, m, n]."""
-        # Threads that PyTorch wakes for a product of a few numbers would take processors from compiled code.
+        with self._as_is(x):
+            center = self._center(x)
+            return _matrices(self.plan, self._left(z, center), self._right(x, center), self.shape)
+
+    def each(self, z: Tensor | None, x: Tensor, plans: Sequence[FusedGram]) -> list[tuple[Tensor, Tensor]]:
+        """K_t(z, x_t) for every t, by a plan each, where x is [T, n, d]; z None stands for x_t. Points are transformed once."""
+        with self._as_is(x):
+            flat = x.flatten(0, 1)
+            center = self._center(flat)
+            rights = self._right(flat, center).split(x.shape[1])
+            lefts = [self._left(z, center)] * len(x) if z is not None else self._left(flat, center).split(x.shape[1])
+            return [
+                _matrices(one.plan, left, right, self.shape)
+                for one, left, right in zip(plans, lefts, rights, strict=True)
+            ]
+
+    @contextmanager
+    def _as_is(self, x: Tensor) -> Iterator[None]:
+        """No lower precision; and threads that PyTorch wakes for a product of a few numbers would hinder compiled code."""
         own = self.plan.ends[-1] <= MAX_OWN_WIDTH and self.plan.is_native(x)
         with torch.autocast(x.device.type, enabled=False), alone() if own else nullcontext():
-            return self._matrices(z, x)
+            yield
 
-    def _matrices(self, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        shape, parts, base = self.shape, self.parts, self.shape.base
-        if shape.globe is not None:
-            check_latitude(z[..., 1])
+    def _center(self, x: Tensor) -> Tensor | None:
+        """The point that stays and is nearest to the mean: about it the fewest digits are lost."""
+        if not self.shape.profile.stationary:
+            return None
+        if self.shape.globe is not None:
+            x = unit_vectors(x)
+        center = x.detach().double().mean(0, keepdim=True)
+        return (center if self.action is None else self.action._orbit(center).mean(0)).to(x.dtype)
+
+    def _left(self, z: Tensor, center: Tensor | None) -> _Side:
+        return self._side(z, center, lambda u: -2 * self.parts.left(u) if center is not None else self.parts.left(u))
+
+    def _right(self, x: Tensor, center: Tensor | None) -> _Side:
+        return self._side(x, center, self.parts.right)
+
+    def _side(self, x: Tensor, center: Tensor | None, parts: Callable[[Tensor], Tensor]) -> _Side:
+        """What the orbit sum takes of one of its two sets of points [n, d]."""
+        base = self.shape.base
+        if self.shape.globe is not None:
             check_latitude(x[..., 1])
-            z, x = unit_vectors(z), unit_vectors(x)
-        scale, parameter = shape.scale(z), shape.parameter(z)
-        u, v = z, x
-        if shape.profile.stationary:
-            # About the point that stays and is nearest to the mean: it loses the fewest digits.
-            center = x.detach().double().mean(0, keepdim=True)
-            center = (center if self.action is None else self.action._orbit(center).mean(0)).to(x.dtype)
-            u, v = u - center, v - center
+            x = unit_vectors(x)
+        if center is not None:
+            x = x - center
         if base.has_lengthscale:
-            u, v = u / base.lengthscale[0], v / base.lengthscale[0]
-        if shape.profile.stationary:
+            x = x / base.lengthscale[0]
+        if center is not None:
             # A squared distance below the rounding of its terms is zero: so that a point is at no distance from itself.
-            shorter = 1 - 2 * torch.finfo(u.dtype).eps
-            a, b = shorter * u.square().sum(-1), shorter * v.square().sum(-1)
-            return orbit_sum(self.plan, a, b, -2 * parts.left(u), parts.right(v).mT, scale, parameter)
-        norms = None
+            shorter = 1 - 2 * torch.finfo(x.dtype).eps
+            return _Side(shorter * x.square().sum(-1), parts(x), None)
+        zeros = x.new_zeros(len(x))
         if isinstance(base, ArcCosineKernel):  # of directions; one more coordinate, which stays, is the bias
             bias = base.bias_variance[..., 0]
-            n1, n2 = ((w.square().sum(-1) + bias).sqrt() for w in (u, v))
-            one, two = ((bias.sqrt() / n)[:, None] for n in (n1, n2))
-            u, v, norms = u / n1[:, None], v / n2[:, None], (n1[:, None] * n2) ** base.order
-        else:
-            root = base.offset.reshape(()).sqrt()
-            one, two = root.expand(len(u), 1), root.expand(len(v), 1)
-        U, V = torch.cat((one, parts.left(u)), 1), torch.cat((two, parts.right(v)), 1).mT
-        zeros = u.new_zeros(len(u)), v.new_zeros(len(v))
-        real, paired = orbit_sum(self.plan, *zeros, U, V, scale, parameter)
-        return (real, paired) if norms is None else (real * norms, paired * norms)
+            norm = (x.square().sum(-1) + bias).sqrt()
+            one = (bias.sqrt() / norm)[:, None]
+            return _Side(zeros, torch.cat((one, parts(x / norm[:, None])), 1), norm**base.order)
+        one = base.offset.reshape(()).sqrt().expand(len(x), 1)
+        return _Side(zeros, torch.cat((one, parts(x)), 1), None)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Points [n, d] as the orbit sum takes them: squared norms [n], their parts [n, width], and factors [n] of the result."""
+
+    squares: Tensor
+    parts: Tensor
+    factors: Tensor | None
+
+    def split(self, size: int) -> list[_Side]:
+        """Pieces of `size` points."""
+        factors = [None] * (len(self.squares) // size) if self.factors is None else self.factors.split(size)
+        pieces = zip(self.squares.split(size), self.parts.split(size), factors, strict=True)
+        return [_Side(*piece) for piece in pieces]
+
+
+def _matrices(plan: Plan, left: _Side, right: _Side, shape: Shape) -> tuple[Tensor, Tensor]:
+    scale, parameter = shape.scale(left.parts), shape.parameter(left.parts)
+    real, paired = orbit_sum(plan, left.squares, right.squares, left.parts, right.parts.mT, scale, parameter)
+    if left.factors is None or right.factors is None:
+        return real, paired
+    norms = left.factors[:, None] * right.factors
+    return real * norms, paired * norms
 
 
 @lru_cache(maxsize=16)

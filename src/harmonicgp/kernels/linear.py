@@ -15,12 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmonicgp.actions import Action
+from harmonicgp.actions import Action, Negation, PrincipalNegation
+from harmonicgp.actions.negation import strided
 from harmonicgp.actions.permutation import Reordering
 from harmonicgp.groups import Group
 
 #: Coordinates up to which matrices of an action are formed.
 MAX_MATRIX = 64
+#: Elements of a group up to which a matrix product is the Fourier transform along orbits of coordinates; beyond it FFTs are.
+MAX_PRODUCT = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +50,10 @@ def linear_parts(action: Action, d: int) -> LinearParts | None:
     """The parts of an action on d coordinates; None where it is not linear, or too large to be looked at."""
     if action.periods:
         return None
+    if type(action) is Negation:
+        return _negated(action.group, action.subsets or (tuple(range(d)),), d)
+    if type(action) is PrincipalNegation and action.directions is not None and action.mean is not None:
+        return _negated(action.group, strided(d, action.ways), d, action.directions.cpu(), action.mean.cpu())
     if isinstance(action, Reordering):
         found = _reordered(action, d)
         if found is not None:
@@ -78,6 +85,45 @@ def _finished(
     singles = [group.index([int(i == j) for i in range(group.ways)]) for j in ways]
     negation = group.is_real and len(ways) > 0 and single == singles
     return LinearParts(tuple(ends), torch.stack(columns, 1), rest, negation, center, left, right)
+
+
+def _negated(
+    group: Group,
+    subsets: tuple[tuple[int, ...], ...],
+    d: int,
+    directions: Tensor | None = None,
+    center: Tensor | None = None,
+) -> LinearParts:
+    """Coordinates, or those along orthonormal directions, of which each way negates some: what stays, then way by way."""
+    still = sorted(set(range(d)).difference(*subsets))
+    found = [(0, True, len(still))] if still else []
+    for j, subset in enumerate(subsets):
+        found.append((group.index([int(i == j) for i in range(group.ways)]), True, len(subset)))
+    order = torch.tensor([*still, *(i for subset in subsets for i in subset)])
+    center = torch.zeros(d, dtype=torch.float64) if center is None else center.double()
+    if directions is not None:
+        Q = directions.double()[:, order]
+        return _finished(group, found, center, lambda u: u @ Q.to(u), lambda v: v @ Q.to(v))
+    back = order.argsort()
+
+    def sorted_out(x: Tensor) -> Tensor:
+        return _Reordered.apply(x, order.to(x.device), back.to(x.device))
+
+    return _finished(group, found, center, sorted_out, sorted_out)
+
+
+class _Reordered(torch.autograd.Function):
+    """Columns in another order; PyTorch's own gradient of it adds where it could look up, and takes four times as long."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order: Tensor, back: Tensor) -> Tensor:
+        ctx.orders = order, back
+        return x.index_select(1, order)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        order, back = ctx.orders
+        return _Reordered.apply(g, back, order), None, None
 
 
 def _by_matrices(action: Action, d: int) -> LinearParts | None:
@@ -128,27 +174,57 @@ def _reordered(action: Reordering, d: int) -> LinearParts | None:
     orbits = places[:, representatives].mT.contiguous()  # [orbits, |G|], every coordinate once
     if orbits.numel() != d:
         return None
-    r, order = len(representatives), group.orders
-    kept = _ordered(group)
-    own = torch.tensor([t for t, alone in kept if alone], dtype=torch.long)
-    pairs = torch.tensor([t for t, alone in kept if not alone], dtype=torch.long)
-    found = [(t, True, r) for t, alone in kept if alone] + [(t, False, 2 * r) for t, alone in kept if not alone]
-    axes = tuple(range(2, 2 + group.ways))
+    r = len(representatives)
+    own, pairs = ([t for t, alone in _ordered(group) if alone is kind] for kind in (True, False))
+    found = [(t, True, r) for t in own] + [(t, False, 2 * r) for t in pairs]
+    listed = orbits.mT.flatten()  # by element, then by orbit
+    back = listed.argsort()
+    # Of u . v = sum_t Re(u_t conj(v_t)): for a pair of frequencies twice that, u times (re, im | im, -re), v (re, im | re, im).
+    first = range(len(own), len(own) + 2 * len(pairs), 2)
+    ahead = [(k, 1.0) for k in range(len(own))] + [
+        part for k in first for part in ((k, 2.0), (k + 1, 2.0), (k + 1, 2.0), (k, -2.0))
+    ]
+    behind = [(k, 1.0) for k in range(len(own))] + [(k + i, 1.0) for k in first for i in (0, 1, 0, 1)]
+    spectrum = _by_product if group.order <= MAX_PRODUCT else _by_fft
 
-    def spectrum(x: Tensor) -> tuple[Tensor, Tensor]:
-        values = x[:, orbits.to(x.device).flatten()].reshape(len(x), r, *order)
-        hat = torch.fft.fftn(values, dim=axes, norm="ortho").reshape(len(x), r, -1)
-        return hat[..., own.to(x.device)].real.transpose(1, 2), hat[..., pairs.to(x.device)].transpose(1, 2)
+    def side(parts: list[tuple[int, float]]) -> Callable[[Tensor], Tensor]:
+        transform = spectrum(group, own, pairs, parts)
 
-    def right(v: Tensor) -> Tensor:
-        alone, paired = spectrum(v)
-        both = torch.cat((paired.real, paired.imag), -1)  # [n, pairs, 2r]
-        return torch.cat((alone.flatten(1), torch.stack((both, both), 2).flatten(1)), 1)
+        def of(x: Tensor) -> Tensor:
+            columns = _Reordered.apply(x, listed.to(x.device), back.to(x.device))
+            return transform(columns.reshape(len(x), group.order, r)).flatten(1)
 
-    def left(u: Tensor) -> Tensor:
-        alone, paired = spectrum(u)
-        a, b = 2 * paired.real, 2 * paired.imag
-        return torch.cat((alone.flatten(1), torch.cat((a, b, b, -a), -1).flatten(1)), 1)
+        return of
 
-    center = torch.zeros(d, dtype=torch.float64)
-    return _finished(group, found, center, left, right)
+    return _finished(group, found, torch.zeros(d, dtype=torch.float64), side(ahead), side(behind))
+
+
+def _by_product(
+    group: Group, own: list[int], pairs: list[int], parts: list[tuple[int, float]]
+) -> Callable[[Tensor], Tensor]:
+    """Some real and imaginary parts of the unitary Fourier transform, weighted, [n, |G|, orbits] -> [n, parts, orbits]."""
+    chi = group.characters().conj() / group.order**0.5
+    rows = torch.cat((chi[own].real, torch.stack((chi[pairs].real, chi[pairs].imag), 1).flatten(0, 1)))
+    F = torch.stack([weight * rows[k] for k, weight in parts])
+    return lambda values: F.to(values) @ values
+
+
+def _by_fft(
+    group: Group, own: list[int], pairs: list[int], parts: list[tuple[int, float]]
+) -> Callable[[Tensor], Tensor]:
+    """The same for a large group."""
+    places = torch.tensor([k for k, _ in parts])
+    weights = torch.tensor([weight for _, weight in parts], dtype=torch.float64)[:, None]
+    alone, paired = torch.tensor(own, dtype=torch.long), torch.tensor(pairs, dtype=torch.long)
+
+    def transform(values: Tensor) -> Tensor:
+        n, _, r = values.shape
+        device = values.device
+        hat = torch.fft.fftn(values.reshape(n, *group.orders, r), dim=tuple(range(1, 1 + group.ways)), norm="ortho")
+        hat = hat.reshape(n, -1, r)
+        pair = hat[:, paired.to(device)]
+        both = torch.stack((pair.real, pair.imag), 2).flatten(1, 2)
+        rows = torch.cat((hat[:, alone.to(device)].real, both), 1)
+        return rows[:, places.to(device)] * weights.to(values)
+
+    return transform
