@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ CLASSES = 10
 
 
 class Digits(NamedTuple):
-    """Rows of 784 pixels in [0, 1], less the training mean of each, and class numbers."""
+    """Rows of 784 centred pixels, and class numbers."""
 
     X: Tensor
     y: Tensor
@@ -32,8 +32,14 @@ class Digits(NamedTuple):
     y_test: Tensor
 
 
-def load_digits(n: int, n_test: int, move: Callable[[Array, np.random.Generator], Array], seed: int = 0) -> Digits:
-    """MNIST, or its first rows, with every image moved at random."""
+#: Each with its data.
+Models = dict[str, tuple[Digits, Callable[[gpytorch.kernels.Kernel, Tensor], Features]]]
+
+
+def load_digits(
+    n: int, n_test: int, move: Callable[[Array, np.random.Generator], Array], grey: bool = False, seed: int = 0
+) -> Digits:
+    """MNIST, or its first rows, with every image moved at random; pixels in [0, 1] less their training means, or less 1/2."""
     data = load_npz("mnist")
     names = {key.lower(): key for key in data}
     images, labels, images_test, labels_test = (data[names[key]] for key in ("x_train", "y_train", "x_test", "y_test"))
@@ -42,7 +48,7 @@ def load_digits(n: int, n_test: int, move: Callable[[Array, np.random.Generator]
         move(part[:count].reshape(-1, *SHAPE), rng).reshape(-1, 784) / np.float32(255)
         for part, count in ((images, n), (images_test, n_test))
     )
-    centre = X.mean(0)
+    centre = np.float32(0.5) if grey else X.mean(0)
     return Digits(
         torch.from_numpy((X - centre).astype(np.float32)), torch.from_numpy(labels[:n].astype(np.float32)),
         torch.from_numpy((X_test - centre).astype(np.float32)), torch.from_numpy(labels_test[:n_test].astype(np.int64)),
@@ -66,22 +72,22 @@ def accuracy(data: Digits, likelihood: RobustMaxLikelihood) -> Score:
 def compare(
     name: str,
     title: str,
-    data: Digits,
-    models: Mapping[str, Callable[[gpytorch.kernels.Kernel], Features]],
+    models: Models,
     steps: int,
     output: Path,
 ) -> dict[str, Any]:
     """Train all models for equal steps; write NAME.md and the curves, NAME.png."""
     rows: list[Row] = []
-    for model, make in models.items():
+    for model, (data, make) in models.items():
         kernel = scaled(gpytorch.kernels.RBFKernel(), data.X[:2000])
         likelihood = RobustMaxLikelihood(CLASSES)
         score = accuracy(data, likelihood)
-        rows.append(train(model, make(kernel), likelihood, data.X, data.y, score, steps=steps, rate=0.001))
+        rows.append(train(model, make(kernel, data.X), likelihood, data.X, data.y, score, steps=steps, rate=0.001))
     columns = {"model": "", "step": "", "accuracy": ".2f", "nll": ".3f", "loss": ".3f", "seconds_per_step": ".3f"}
     table = markdown(rows, columns)
     write_text_atomically(output / f"{name}.md", table + "\n")
     print(table)
+    n = len(next(iter(models.values()))[0].X)
     panels = {"loss": "training loss", "accuracy": "test accuracy, %"}
-    draw_curves(output / f"{name}.png", rows, panels, f"{title}, {len(data.X):,} images")
+    draw_curves(output / f"{name}.png", rows, panels, f"{title}, {n:,} images")
     return {"rows": rows}

@@ -136,7 +136,9 @@ class HarmonicFeatures(Features):
             return (real.mT if self._real else None), (paired.mH if self._paired else None)
         alone = [(t, 0) for t in self._real] + [(t, 1) for t in self._paired]
         plans = [self._fused(*(([t], []) if kind == 0 else ([], [t]))) for t, kind in alone]
-        matrices = fused.each(x, self.Z[[t for t, _ in alone]], plans)  # type: ignore[arg-type]
+        places = [t for t, _ in alone]
+        Z = self.Z if places == list(range(len(self.Z))) else self.Z[places]
+        matrices = fused.each(x, Z, plans)  # type: ignore[arg-type]
         own = [both[kind].mH for both, (_, kind) in zip(matrices, alone, strict=True)]
         first, rest = own[: len(self._real)], own[len(self._real) :]
         return (torch.cat(first) if first else None), (torch.cat(rest) if rest else None)

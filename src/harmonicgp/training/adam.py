@@ -33,9 +33,8 @@ class AdamPosterior(torch.nn.Module):
         """KL(q || N(0, I))."""
         total = torch.zeros(())
         for mu, R in zip(self.means, self.roots, strict=True):
-            root = R.tril()
-            logdet = 2 * root.diagonal(dim1=-2, dim2=-1).abs().log().sum()
-            total = total + 0.5 * (mu.square().sum() + root.square().sum() - mu.numel() - logdet)
+            logdet = 2 * R.diagonal(dim1=-2, dim2=-1).abs().log().sum()  # above the diagonal R is and stays zero
+            total = total + 0.5 * (mu.square().sum() + R.square().sum() - mu.numel() - logdet)
         return total
 
     @torch.no_grad()

@@ -200,7 +200,9 @@ class _Loop:
         self.parameters = problem.parameters() + (list(q.parameters()) if isinstance(q, AdamPosterior) else [])
         betas = (0.9, 0.999) if self.by_adam else (0.9, 0.99)
         self.optimizer = (
-            torch.optim.Adam(self.parameters, lr=plan.learning_rate, betas=betas) if self.parameters else None
+            torch.optim.Adam(self.parameters, lr=plan.learning_rate, betas=betas, fused=self.by_adam or None)
+            if self.parameters
+            else None
         )
         self.draws = Batches(problem.N, plan.batch_size, plan.seed)
         # All rows at once under Gaussian noise: the whole step is the optimum.
