@@ -10,7 +10,8 @@ from experiments.suggest import make, right
 from harmonicgp.actions import ImageFlip, Longitude, Negation, Permutation, Rotation, Translation
 from harmonicgp.diagnostics import suggest_symmetry
 from harmonicgp.estimators.candidates import generated, guessed
-from harmonicgp.estimators.evidence import invariance_test
+from harmonicgp.estimators.choice import SymmetryChoice
+from harmonicgp.estimators.evidence import _places, invariance_test
 from harmonicgp.estimators.inputs import Columns
 
 
@@ -61,7 +62,35 @@ def test_the_test_is_repeatable_and_takes_few_rows():
     first, second = (invariance_test(action, torch.from_numpy(X), seed=3) for _ in range(2))
     assert first == second
     assert invariance_test(action, torch.from_numpy(X[:3])).p_value == 1.0
-    assert invariance_test(action, torch.from_numpy(X), permutations=99).p_value >= 0.01
+    assert invariance_test(action, torch.from_numpy(X), draws=99).p_value >= 0.01
+
+
+def test_the_p_value_is_that_of_chance():
+    values = []
+    for seed in range(100):
+        X = torch.randn(200, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        values.append(invariance_test(Negation(), X, draws=99, seed=seed).p_value)
+    assert 1 <= sum(p <= 0.1 for p in values) <= 22  # ten expected; beyond these once in 20,000
+    assert 0.35 < np.mean(values) < 0.65
+
+
+@pytest.mark.parametrize("n", [400, 2500])
+@pytest.mark.parametrize("d", [2, 6])
+def test_a_square_has_four_corners(n, d):
+    X = torch.from_numpy(np.random.default_rng(1).uniform(-1, 1, (n, d)))
+    assert invariance_test(Rotation((0, 1), 12), X).p_value < 0.001
+    assert invariance_test(Rotation((0, 1), 4), X).p_value > 0.05
+    disc = X[X[:, :2].square().sum(1) < 1]
+    assert invariance_test(Rotation((0, 1), 12), disc).p_value > 0.05
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_moving_both_rows_changes_no_distance(kind):
+    X, action = cloud(kind, 40)
+    orbit = action.orbit(torch.from_numpy(X))
+    places = _places(action, orbit, (orbit - orbit[:1]).abs().amax((0, 1)) > 0)
+    squares = torch.cdist(places, places).square()
+    assert torch.allclose(squares, squares[:1].expand_as(squares), atol=1e-9)
 
 
 def test_candidates_come_from_the_data():
@@ -109,8 +138,48 @@ def test_only_the_actions_that_are_given():
     choice = suggest_symmetry(X, np.sin(X[:, 0]) + X[:, 1], [action, Negation([0])], progress=False)
     assert {row["name"] for row in choice.table} == {"one block, columns", "Rotation((0, 1), 5)", "Negation([[0]])"}
     assert choice.suggested == "Rotation((0, 1), 5)"
+    assert choice.suggested_action == action or repr(choice.suggested_action) == repr(action)
     with pytest.raises(TypeError, match="actions"):
         suggest_symmetry(X, X[:, 0], ["negation"])
+    with pytest.raises(TypeError, match=r"list of actions, such as \[Negation\(\)\]"):
+        suggest_symmetry(X, X[:, 0], Negation())
+    with pytest.raises(ValueError, match="empty"):
+        suggest_symmetry(X, X[:, 0], [])
+    with pytest.raises(ValueError, match="at least 6"):
+        suggest_symmetry(X, X[:, 0], [Rotation((0, 5), 4)])
+
+
+def test_a_shift_that_is_offered_makes_its_column_periodic():
+    rng = np.random.default_rng(0)
+    X = np.column_stack((np.full(300, 2.0), rng.uniform(0, 24, 300)))  # the constant column keeps its number
+    y = np.sin(X[:, 1] * np.pi / 12)
+    choice = suggest_symmetry(X, y, [Translation(axis=1, period=24.0, order=6)], progress=False)
+    assert choice.suggested == "Translation(axis=1, period=24.0, order=6)", str(choice)
+    assert "columns={1: ('periodic', 24.0)}" in choice.advice
+
+
+def row(name, blocks, number, bound, p=None, **more):
+    """A row of a search."""
+    return {"name": name, "blocks": blocks, "n_inducing": 9, "round": number, "bound": bound, "p_value": p,
+            "residual": 0.1 / number, "warp": False, "posterior": "block", "finish": "block", "chosen": False} | more  # fmt: skip
+
+
+def test_rounds_are_not_mixed():
+    table = [
+        row("one block", 1, 1, 1.0), row("lost", 2, 1, 0.5, 0.4), row("won", 2, 1, 1.2, 0.4), row("far", 8, 1, 1.19, 0.001),
+        row("near", 4, 1, 1.197, 0.3), row("one block", 1, 2, 2.0), row("won", 2, 2, 1.98, 0.4),
+        row("odd", 2, 1, None, failure="no"),
+    ]  # fmt: skip
+    choice = SymmetryChoice(None, None, table)
+    assert [each["name"] for each in choice.ranked] == ["near", "won", "lost", "one block", "far"]
+    by_name = {each["name"]: each for each in choice.ranked}
+    assert by_name["lost"]["gain"] == pytest.approx(-0.5)
+    assert by_name["won"]["gain"] == pytest.approx(-0.02)
+    assert by_name["lost"]["plain_residual"] == 0.1  # of its own round
+    assert by_name["won"]["plain_residual"] == 0.05
+    assert choice.suggested == "near"  # ties with the best, and has more blocks
+    assert "odd: could not be fitted. no" in choice.sentences
+    assert "look the same" in choice.advice
 
 
 def test_classes_have_symmetries_too():

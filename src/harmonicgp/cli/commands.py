@@ -342,33 +342,38 @@ def suggest(
     target_transform: TRANSFORM = None,
     kernel: KERNEL = None,
     n_inducing: INDUCING = None,
+    classify: CLASSIFY = False,
     picture: PICTURE = None,
     seed: SEED = 0,
     debug: DEBUG = False,
 ) -> None:
-    """Find out which symmetry the data have, and compare those that a fit would choose from.
+    """Find out which symmetry the inputs have, and compare those that a fit would choose from.
 
     Runs the search alone and says of each candidate whether the inputs look the same after it, and what it gains.
     """
     say, kinds = Speaker(), parse_columns(columns or [])
     if picture is not None:
         check_outputs([picture], inputs=[table])
-    problem = Problem.read(table, say, target, drop or [], kinds)
+    problem = Problem.read(table, say, target, drop or [], kinds, classify=classify)
     arguments = given(
         columns=kinds, missing=missing, target_transform=target_transform, kernel=kernel, n_inducing=n_inducing
     )
     arguments |= {"random_state": seed, "progress": say.progress, "classify": problem.classify}
     found = estimators_module().suggest_symmetry(problem.X, problem.y, **arguments)
-    say("suggested", found.suggested or "none: no symmetry of the inputs was found")
-    say("a fit", f"would take {found.name}" + (f" ({found.reason})" if found.reason else ""))
+    say("suggested", found.label(found.suggested) if found.suggested else "none")
+    say("", found.advice)
+    if 0.9 * len(problem) <= SEARCHED:  # a tenth is set aside
+        say("a fit", f"of so few rows (up to {SEARCHED:,}) searches nothing and takes one block")
+    elif found.candidate.periods:
+        say("a fit", "takes it where the column is declared periodic, and has not tried it otherwise")
+    else:
+        say("a fit", f"would take {found.label(found.name)}" + (f" ({found.reason})" if found.reason else ""))
     for sentence in found.sentences:
         say("", sentence)
-    typer.echo("\n" + str(found))
+    typer.echo("\n" + str(found).partition("\n")[2])
     if picture is not None:
         found.plot(picture)
         say("picture", str(picture))
-    if len(problem) <= SEARCHED:
-        typer.echo(f"A fit of so few rows (up to {SEARCHED:,}) searches nothing: one block, whatever the table says.")
 
 
 @app.command(epilog=_examples("harmonicgp info model.hgp"))

@@ -41,3 +41,7 @@ def __getattr__(name: str) -> Any:
 
         return suggest_symmetry
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 from harmonicgp._extras import require
 
 if TYPE_CHECKING:
-    from harmonicgp.estimators.search import SymmetryChoice
+    from matplotlib.figure import Figure
+
+    from harmonicgp.estimators.choice import SymmetryChoice
 
 _SAME, _OTHER, _PLAIN = "#1b7837", "#b2abd2", "#878787"
 
 
-def draw_symmetries(choice: SymmetryChoice, path: str | Path) -> None:
-    """A PNG with a row for each candidate: bound against one block, share of the kernel left, distance of moved inputs."""
+def draw_symmetries(choice: SymmetryChoice, path: str | Path | None) -> Figure:
+    """A picture with a row for each candidate: bound against one block, share of the kernel left, distance of moved inputs."""
     matplotlib = require("matplotlib", "plot", "a picture of symmetries")
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
@@ -26,33 +28,41 @@ def draw_symmetries(choice: SymmetryChoice, path: str | Path) -> None:
     figure, axes = plt.subplots(1, 3, figsize=(13, 1.6 + 0.36 * len(rows)), layout="constrained", sharey=True)
     colours = [_PLAIN if row["same"] is None else _SAME if row["same"] else _OTHER for row in rows]
     panels = (
-        ("bound a row, against one block", [row["gain"] for row in rows], "{:+.3f}"),
-        ("share of the kernel left, at equal cost", [row.get("residual") for row in rows], "{:.3f}"),
-        ("distance of moved inputs from the others", [row.get("distance") for row in rows], "{:.3f}"),
+        ("bound, against one block", "nats a row", [row["gain"] for row in rows], "{:+.3f}"),
+        ("what the inducing points leave", "share of the kernel", [row.get("residual") for row in rows], "{:.3f}"),
+        ("moved inputs from the others", "distance (MMD)", [row.get("distance") for row in rows], "{:.3f}"),
     )
-    for axis, (title, values, form) in zip(axes, panels, strict=True):
+    for axis, (title, unit, values, form) in zip(axes, panels, strict=True):
         axis.barh(list(places), [value or 0.0 for value in values], color=colours, height=0.7)
         for place, value, row in zip(places, values, rows, strict=True):
             words = "" if value is None else form.format(value)
-            if title.startswith("distance") and row.get("p_value") is not None:
+            if unit.startswith("distance") and row.get("p_value") is not None:
                 words += f"  p = {row['p_value']:.2g}"
             axis.annotate(
                 words, (max(value or 0.0, 0.0), place), (4, 0), textcoords="offset points", va="center", fontsize=8
             )
         axis.set_title(title, fontsize=10)
-        axis.margins(x=0.6 if title.startswith("distance") else 0.25)
+        axis.set_xlabel(unit, fontsize=9)
+        axis.margins(x=0.6 if unit.startswith("distance") else 0.25)
+        if unit.startswith("distance") and not any(values):
+            axis.set_xlim(0.0, 0.1)
         axis.locator_params(axis="x", nbins=5)
         axis.grid(axis="x", alpha=0.3)
         axis.axvline(0, color="black", lw=0.8)
     axes[0].set_yticks(list(places), [_marked(row, choice) for row in rows])
     found = choice.suggested
     figure.suptitle(
-        f"{'No symmetry of the inputs was found' if found is None else f'Suggested: {found}'}. "
-        "Green: moved inputs look like the others; violet: they leave the data."
+        ("No symmetry of the inputs was found" if found is None else f"* suggested: {choice.label(found)}")
+        + "; + what a fit takes.\n"
+        "Green: moved inputs look like the others; violet: they leave the data; grey: one block.",
+        fontsize=11,
     )
-    figure.savefig(path, dpi=120)
+    if path is not None:
+        figure.savefig(path, dpi=120)
     plt.close(figure)
+    return figure
 
 
 def _marked(row: dict[str, Any], choice: SymmetryChoice) -> str:
-    return f"{row['name']} *" if row["name"] == choice.suggested else str(row["name"])
+    marks = "*" * (row["name"] == choice.suggested) + "+" * bool(row["chosen"])
+    return f"{choice.label(row['name'])} {marks}".rstrip()

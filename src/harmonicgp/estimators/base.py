@@ -33,11 +33,12 @@ from harmonicgp.estimators.candidates import (
     make_kernel,
     step_cost,
 )
+from harmonicgp.estimators.choice import SymmetryChoice
 from harmonicgp.estimators.inputs import Array, Columns, Inputs
 from harmonicgp.estimators.reading import Reading
 from harmonicgp.estimators.rows import Rows
 from harmonicgp.estimators.saving import read_choice, write_choice
-from harmonicgp.estimators.search import Data, SymmetryChoice, Trials, search
+from harmonicgp.estimators.search import Data, Trials, search
 from harmonicgp.features import Features, SparseFeatures
 from harmonicgp.inference.closed_form import MAX_DENSE, chunks
 from harmonicgp.inference.posterior import Family
@@ -97,7 +98,8 @@ class HarmonicGPBase(Reading):
             self.dtype, torch.float64 if wide else torch.float32
         )
         kinds, image = self.column_kinds_, self._image()
-        if isinstance(self.symmetry, Action) or isinstance(self.kernel, gpytorch.kernels.Kernel):
+        named = isinstance(self.symmetry, Action) or self._offered is not None
+        if named or isinstance(self.kernel, gpytorch.kernels.Kernel):
             columns = Columns.as_given(rows.X, rows.counts, kinds, self._raw_columns(rows.X.shape[1]))
         else:
             columns = Columns.find(rows.X, rows.counts, kinds, self.encoded_names_, image)
@@ -249,7 +251,11 @@ class HarmonicGPBase(Reading):
             options += generated(data.columns, data.X, data.counts, family, self._seed, soon)
             options += guessed(data.columns, data.X, family) if self._guessing else ()
         else:  # by `suggest_symmetry`
-            options = [options[0], *(Candidate("raw", 0, options[0].warp, family or "block", a) for a in self._offered)]
+            options = options[:1]
+            for action in self._offered:
+                action.check_dim(data.X.shape[1])
+                circles = tuple((j, T) for j, T in action.periods.items() if j not in data.columns.kinds)
+                options.append(Candidate("raw", 0, options[0].warp, family or "block", action, circles))
         trials = Trials(
             self.kernel,
             lambda: likelihood(self._dtype),
@@ -258,7 +264,6 @@ class HarmonicGPBase(Reading):
             self._dtype,
             self.learning_rate,
             self._seed,
-            1000 if self._guessing else 500,
         )
         until = math.inf if self.time_budget is None else self._start + 0.3 * self.time_budget
         # disable=None: quiet where there is no terminal
@@ -268,7 +273,9 @@ class HarmonicGPBase(Reading):
                 bar.update()
                 bar.set_postfix_str(name)
 
-            return search(data, options, trials, self.posterior, tell, until)
+            choice = search(data, options, trials, self.posterior, tell, until)
+        choice.encoded_names = self.encoded_names_
+        return choice
 
     def _exact_noise(self) -> bool:
         """Whether noise is Gaussian, so that small tables have an exact model."""

@@ -27,7 +27,7 @@ from harmonicgp.actions import (
     Translation,
 )
 from harmonicgp.actions.negation import strided
-from harmonicgp.estimators.evidence import invariance_test
+from harmonicgp.estimators.evidence import angles_test, invariance_test
 from harmonicgp.estimators.inputs import Array, Columns, Inputs
 from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
 from harmonicgp.groups import Resolution
@@ -118,6 +118,8 @@ def _declared(columns: Columns) -> Iterator[Action]:
 
 #: Columns whose pairs are looked at, orders of rotations, and how many rotations are candidates, at most.
 PLANES, ORDERS, MOST_ROTATIONS = 8, (12, 8, 6, 5, 4, 3), 2
+#: Rows that are looked at for candidates.
+LOOKED = 20_000
 #: Columns that may be exchanged, at most.
 MOST_EXCHANGED = 12
 #: A p-value from which a symmetry that the user has not named is tried.
@@ -133,7 +135,7 @@ def generated(
     """
     if columns.image is not None:
         return
-    some = np.sort(np.random.default_rng(seed).permutation(len(X))[:2000])
+    some = np.sort(np.random.default_rng(seed).permutation(len(X))[:LOOKED])
     inputs = Inputs.fit(X[some], None if counts is None else counts[some], columns)
     plain = inputs.plain
     if len(plain) < 2:
@@ -141,13 +143,10 @@ def generated(
     rows = torch.from_numpy(inputs.transform(X[some]))
     planes: list[tuple[int, float, Action]] = []
     for i, j in itertools.combinations(plain[:PLANES], 2):
-        for order in ORDERS:  # the largest that fits the plane by itself
-            if time.perf_counter() > until:
-                return
-            p = invariance_test(Rotation((0, 1), order), rows[:, [i, j]], n=200, permutations=99, seed=seed).p_value
-            if p >= 0.05:
-                planes.append((order, p, Rotation((i, j), order)))
-                break
+        if time.perf_counter() > until:
+            return
+        fits = [(o, p) for o, p in zip(ORDERS, angles_test(rows[:, [i, j]], ORDERS), strict=True) if p >= 0.05]
+        planes += [(order, p, Rotation((i, j), order)) for order, p in fits[:1]]  # the largest that fits the plane
     planes.sort(key=lambda each: (-each[0], -each[1]))
     likely = [turn for _, _, turn in planes[: 2 * MOST_ROTATIONS]]
     turns = [turn for turn in likely if time.perf_counter() < until and _looks_the_same(turn, rows, seed)]

@@ -1,33 +1,41 @@
-"""Whether inputs look the same after a symmetry: a kernel two-sample test of rows against moved rows."""
+"""Whether inputs look the same after a symmetry: a kernel test of rows against their images."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from harmonicgp._validation import check_points, whole_number
-from harmonicgp.actions import Action
+from harmonicgp.actions import Action, Negation, Rotation
+from harmonicgp.groups import Group
 
-#: Bandwidths of the test's kernel, in median distances.
-WIDTHS = (0.25, 0.5, 1.0, 2.0)
+#: Bandwidths of the test's kernel, in median distances, each half of the one before.
+WIDTHS = (2.0, 1.0, 0.5, 0.25)
+#: Values of the kernel that a test takes, at most (of points, 16 times as many numbers): large groups are tested on fewer rows.
+VALUES = 2_000_000
+#: Rows whose angles are looked at, and widths of radii that they are looked at in.
+ANGLES, RINGS = 50_000, 4
 
 
 class Evidence(NamedTuple):
-    """How far the moved rows are from the others, and how often chance would put them as far."""
+    """How far the rows are from their images, and how often chance would put them as far."""
 
     distance: float  #: maximum mean discrepancy, 0 for equal distributions and at most 1.5
     p_value: float
 
 
-def invariance_test(action: Action, X: Tensor, n: int = 500, permutations: int = 200, seed: int = 0) -> Evidence:
-    """Compare rows X [N, d] with other rows, each moved by a random element of the group other than the neutral one.
+def invariance_test(action: Action, X: Tensor, n: int = 1000, draws: int = 499, seed: int = 0) -> Evidence:
+    """Compare (at most n of) the rows X [N, d] with their images under all elements of the group.
 
-    Maximum mean discrepancy (Gretton et al. 2012) with Gaussian kernels of four widths, between n rows and n moved ones, and its
-    p-value by permutation. Once on all columns and once on those that move, with the smaller p-value counted twice. A small one
-    says that the action leads out of the data; a large one, that nothing speaks against the symmetry.
+    Maximum mean discrepancy (Gretton et al. 2012), with Gaussian kernels of four widths, between the rows and the rows moved by
+    every element: the mean of sum_t k_t(x, x') over all frequencies t but the first. Rows that have the symmetry are as likely as
+    the same rows each moved by an element at random; so drawing elements gives an exact p-value. Once on all columns, once on
+    those that move, for a rotation also by the angles of all rows (`angles_test`); the smallest p-value is multiplied by their
+    number. A small one says that the action leads out of the data; a large one, that nothing was seen to speak against it.
 
     Examples:
         >>> import torch
@@ -38,48 +46,123 @@ def invariance_test(action: Action, X: Tensor, n: int = 500, permutations: int =
     """
     check_points(X, "X")
     whole_number(n, "n", 2)
+    group = action.group
     generator = torch.Generator().manual_seed(seed)
-    rows = X.detach().double()[torch.randperm(len(X), generator=generator)[: 2 * n]]
-    half = len(rows) // 2
-    if half < 2 or action.group.order < 2:
+    n = min(n, max(50, min(math.isqrt(VALUES // group.order), 16 * VALUES // (group.order * X.shape[-1]))))
+    rows = X.detach().double()[torch.randperm(len(X), generator=generator)[:n]]
+    if len(rows) < 4 or group.order < 2:
         return Evidence(0.0, 1.0)
-    elements = action.group.elements()[torch.randint(1, action.group.order, (half,), generator=generator)]
-    moved = action._move(rows[half : 2 * half], elements)
-    still = ((action._orbit(rows[:8])[1:] - rows[:8]).abs().amax((0, 1)) == 0).tolist()
-    both = torch.cat((rows[:half], moved))
-    tests = [both] if not any(still) else [both, both[:, [i for i, quiet in enumerate(still) if not quiet]]]
-    if not any(still) or not action.periods:
-        embedded = [action._embed(tests[0]), *tests[1:]]
-    else:
-        circles = {axis: period for axis, period in action.periods.items() if not still[axis]}
-        embedded = [action._embed(tests[0]), _on_circles(both, circles, still)]
-    found = [_compare(part, half, permutations, generator) for part in embedded]
+    orbit = action._orbit(rows)  # [|G|, n, d]
+    moves = (orbit[1:, :8] - rows[:8]).abs().amax((0, 1)) > 0
+    places = _places(action, orbit, moves)
+    tests = [places] if bool(moves.all()) else [places, _places(action, orbit[..., moves], moves[moves], moves)]
+    elements = torch.randint(group.order, (draws, len(rows)), generator=generator)
+    found = [_compare(group, part, elements) for part in tests]
+    if isinstance(action, Rotation):
+        found.append(Evidence(0.0, angles_test(X[:, list(action.plane)], [action.order])[0]))
     p = min(1.0, len(found) * min(evidence.p_value for evidence in found))
     return Evidence(max(evidence.distance for evidence in found), p)
 
 
-def _on_circles(x: Tensor, circles: dict[int, float], still: list[bool]) -> Tensor:
-    """The columns that move, circles as points of the plane."""
+def angles_test(X: Tensor, orders: Sequence[int]) -> list[float]:
+    """p-values of an n-fold symmetry of points X [N, 2] about their mean, columns of equal spread, for each n of `orders`.
+
+    Under it the mean of w(radius) exp(i j angle) is zero unless j is a multiple of n. Here w is one of four bumps and j goes up
+    to 12 (to 6 below 1,000 rows); each mean is compared with its standard error, in which those of the centre and of the spreads
+    are counted (they come from the same rows), and the smallest p-value is multiplied by their number. It sees the corners of a
+    square, which distances hardly do. Fewer than 300 rows tell nothing.
+    """
+    x = X.detach().double()[:: 1 + len(X) // ANGLES]
+    spread = x.std(0)
+    if len(x) < 300 or not bool((spread > 1e-12).all()):
+        return [1.0 for _ in orders]
+    x = (x - x.mean(0)) / spread
+    radius = x.square().sum(-1).sqrt()
+    centres = torch.quantile(radius, torch.tensor([0.125, 0.375, 0.625, 0.875], dtype=x.dtype))
+    width = max(float(centres[-1] - centres[0]) / 3, 0.1 * float(centres[-1]))
+
+    def waves(x: Tensor) -> Tensor:  # [N, 12, 4], smooth at the centre too
+        square = x.square().sum(-1, keepdim=True).clamp_min(1e-24)
+        root = square.sqrt()
+        w = (-0.5 * ((root - centres) / width) ** 2).exp() * -torch.expm1(-4 * square)
+        powers = (torch.complex(x[:, :1], x[:, 1:]) / root).expand(-1, 12).cumprod(-1)
+        return powers[:, :, None] * w[:, None, :]
+
+    own = waves(x)
+    mean = own.mean(0)
+    influence = own - mean
+    step = 1e-3
+    for axis in (0, 1):
+        move = torch.zeros(2, dtype=x.dtype)
+        move[axis] = step
+        by_centre = (waves(x + move).mean(0) - waves(x - move).mean(0)) / (2 * step)
+        by_spread = (waves(x * (1 + move)).mean(0) - waves(x * (1 - move)).mean(0)) / (2 * step)
+        influence -= x[:, axis, None, None] * by_centre
+        influence -= (x[:, axis, None, None].square() - 1) / 2 * by_spread
+    parts = torch.view_as_real(influence)  # [N, 12, 4, 2]
+    covariance = torch.einsum("njkc,njkd->jkcd", parts, parts) / len(x) ** 2
+    ridge = 1e-3 * own.abs().square().mean(0) / len(x)
+    covariance = covariance + ridge[..., None, None] * torch.eye(2, dtype=x.dtype)
+    means = torch.view_as_real(mean)
+    squares = (means * torch.linalg.solve(covariance, means)).sum(-1)
+    tails = (-squares / 2).exp().amin(1)  # of chi-squared variables of two parts; the least of each frequency
+    highest = 12 if len(x) >= 1000 else 6  # the error of the centre counts j times: few rows tell less
+    values = []
+    for order in orders:
+        against = [float(tails[j - 1]) for j in range(1, highest + 1) if j % order]
+        values.append(min(1.0, RINGS * len(against) * min(against, default=1.0)))
+    return values
+
+
+def _places(action: Action, orbit: Tensor, moves: Tensor, of: Tensor | None = None) -> Tensor:
+    """Columns of comparable spread, circles as points of the plane, such that distances do not change when both points move.
+
+    A column that stays, is negated or shifted has its own spread; columns that an action mixes have one together.
+    """
+    periods = dict(action.periods)
+    if of is not None:  # only the columns that move are left
+        names = of.nonzero()[:, 0].tolist()
+        periods = {names.index(axis): period for axis, period in periods.items() if axis in names}
+    circles = [axis in periods for axis in range(orbit.shape[-1])]
+    spread = (orbit - orbit.mean((0, 1))).square().mean((0, 1)).sqrt()
+    if not isinstance(action, Negation):
+        mixed = torch.tensor([bool(move) and not circle for move, circle in zip(moves, circles, strict=True)])
+        if bool(mixed.any()):
+            spread = torch.where(mixed, spread[mixed].square().mean().sqrt(), spread)
+    scaled = orbit / torch.where(spread > 1e-12, spread, torch.ones_like(spread))
+    if not periods:
+        return scaled
     columns = []
-    for axis in range(x.shape[-1]):
-        if axis in circles:
-            angle = x[:, axis] * (2 * math.pi / circles[axis])
+    for axis, circle in enumerate(circles):
+        if circle:
+            angle = orbit[..., axis] * (2 * math.pi / periods[axis])
             columns += [angle.cos(), angle.sin()]
-        elif not still[axis]:
-            columns.append(x[:, axis])
+        else:
+            columns.append(scaled[..., axis])
     return torch.stack(columns, -1)
 
 
-def _compare(both: Tensor, half: int, permutations: int, generator: torch.Generator) -> Evidence:
-    spread = both.std(0)
-    both = both / torch.where(spread > 1e-12, spread, torch.ones_like(spread)) if both.shape[-1] < 50 else both
-    squares = torch.cdist(both, both).square()
-    median = float(squares[squares > 0].median()) if bool((squares > 0).any()) else 1.0
-    K = sum(torch.exp(squares * (-0.5 / (median * width**2))) for width in WIDTHS) / len(WIDTHS)
-    assert isinstance(K, Tensor)
-    signs = torch.cat((torch.ones(half), -torch.ones(half))).double()
-    shuffled = torch.stack([signs[torch.randperm(2 * half, generator=generator)] for _ in range(permutations)])
-    together = torch.cat((signs[None], shuffled))
-    values = ((together @ K) * together).sum(-1) / half**2  # MMD^2 of each way to part them
-    p = float((1 + (values[1:] >= values[0] - 1e-12).sum()) / (1 + permutations))
+def _compare(group: Group, orbit: Tensor, elements: Tensor) -> Evidence:
+    rows = orbit[0]
+    squares = torch.cdist(rows, orbit).square_()  # [|G|, n, n]: from x_i to s.x_j
+    median = float(squares[0][squares[0] > 0].median()) if bool((squares[0] > 0).any()) else 1.0
+    k = squares.mul_(-0.5 / (median * WIDTHS[0] ** 2)).exp_()
+    K = k.clone()
+    for _ in WIDTHS[1:]:  # half as wide: the fourth power
+        k = k.square_().square_()
+        K += k
+    blocks = group.fourier(K / len(WIDTHS))
+    characters = group.characters()
+    values = torch.zeros(1 + len(elements), dtype=torch.float64)
+    for t, minus_t in group.conjugate_pairs[1:]:
+        # k(g_i x_i, g_j x_j) is sum_t conj(chi_t(g_i)) chi_t(g_j) k_t(x_i, x_j); no element at first
+        chi = torch.cat((torch.ones(1, len(rows), dtype=characters.dtype), characters[t][elements]))
+        block = blocks[t]
+        if t == minus_t:
+            c = chi.real
+            values += ((c @ (block.real if block.is_complex() else block)) * c).sum(-1)
+        else:
+            values += 2 * ((chi.conj() @ block) * chi).sum(-1).real
+    values /= len(rows) ** 2
+    p = float((1 + (values[1:] >= values[0] - 1e-12).sum()) / (1 + len(elements)))
     return Evidence(math.sqrt(max(float(values[0] - values[1:].mean()), 0.0)), p)

@@ -25,9 +25,9 @@ from harmonicgp._specs import (
 from harmonicgp.actions import Action
 from harmonicgp.data.tables import TableEncoder
 from harmonicgp.estimators.candidates import Candidate
+from harmonicgp.estimators.choice import SymmetryChoice
 from harmonicgp.estimators.inputs import Array, Inputs
 from harmonicgp.estimators.predictive import Conformal
-from harmonicgp.estimators.search import SymmetryChoice
 from harmonicgp.estimators.targets import Target
 from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
 from harmonicgp.inference.closed_form import StreamedPosterior

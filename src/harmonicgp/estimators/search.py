@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gpytorch
@@ -14,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harmonicgp.actions import Action
 from harmonicgp.diagnostics.nystrom import trace_error
 from harmonicgp.estimators.candidates import (
     Candidate,
@@ -24,6 +21,7 @@ from harmonicgp.estimators.candidates import (
     make_kernel,
     step_cost,
 )
+from harmonicgp.estimators.choice import MARGIN, SymmetryChoice
 from harmonicgp.estimators.evidence import invariance_test
 from harmonicgp.estimators.inputs import Array, Columns, Inputs
 from harmonicgp.features import Features
@@ -31,10 +29,6 @@ from harmonicgp.inference.closed_form import MAX_DENSE
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.training import Schedule, fit
 
-#: A candidate must beat one block by this many nats a row.
-MARGIN = 0.005
-#: A p-value below which moved inputs are not like the others.
-ALPHA = 0.01
 #: Rows on which the residual of the kernel is measured.
 MEASURED = 2000
 
@@ -100,107 +94,6 @@ class Trials:
     dtype: torch.dtype
     learning_rate: float
     seed: int
-    tested: int = 500  #: rows of each side of the test of the inputs
-
-
-@dataclass
-class SymmetryChoice:
-    """The model's symmetry, and the table of candidates it was chosen from. `print(choice)` shows it."""
-
-    candidate: Candidate
-    action: Action | None
-    table: list[dict[str, Any]] = field(default_factory=list)
-    reason: str = ""
-    cost: float = 0.0  #: modelled, of the search
-
-    @property
-    def name(self) -> str:
-        """In words."""
-        if self.action is None:
-            return self.candidate.name
-        return self.candidate.name if self.candidate.ways else repr(self.action)
-
-    @property
-    def ranked(self) -> list[dict[str, Any]]:
-        """Each candidate once, as its last round left it: symmetries of the inputs first, by their bounds, then the others.
-
-        With `gain`, the bound against the best of one block in the same round, and `same`, whether moved inputs look like the
-        others (None for one block).
-        """
-        plain: dict[int, float] = {}
-        for row in self.table:
-            if row["blocks"] == 1 and row["bound"] is not None:
-                plain[row["round"]] = max(row["bound"], plain.get(row["round"], -math.inf))
-        last: dict[str, dict[str, Any]] = {}
-        for row in self.table:
-            if row["bound"] is None:
-                continue
-            gain = row["bound"] - plain[row["round"]] if row["round"] in plain else None
-            p = row.get("p_value")
-            known = last.get(row["name"])
-            if known is None or row["round"] > known["round"] or row["bound"] > known["bound"]:
-                last[row["name"]] = {**row, "gain": gain, "same": None if p is None else p >= ALPHA}
-        return sorted(last.values(), key=lambda row: (row["same"] is not True, -(row["gain"] or 0.0)))
-
-    @property
-    def suggested(self) -> str | None:
-        """The symmetry that the inputs have, that of the highest bound where there are several; None where there is none.
-
-        A fit takes it only where it pays, and may take one that the inputs have not.
-        """
-        return next((str(row["name"]) for row in self.ranked if row["same"]), None)
-
-    @property
-    def sentences(self) -> list[str]:
-        """What was found of each candidate, in words."""
-        rows = self.ranked
-        plain = next((row for row in rows if row["blocks"] == 1), None)
-        found = []
-        for row in rows:
-            if row["blocks"] == 1:
-                continue
-            inputs = "moved inputs look like the others" if row["same"] else "moved inputs leave the data"
-            p = f"p = {row['p_value']:.2g}"
-            parts = [f"{row['name']}: {inputs} ({p})" if row["same"] is not None else row["name"]]
-            if row.get("residual") is not None and plain is not None and plain.get("residual") is not None:
-                left, other = (f"{100 * r['residual']:.2g} %" for r in (row, plain))
-                parts.append(
-                    f"{row['blocks']} x {row['n_inducing']} points leave {left} of the kernel, one block {other}"
-                )
-            if row["gain"] is not None:
-                parts.append(
-                    f"its bound is {abs(row['gain']):.3f} nats a row {'above' if row['gain'] >= 0 else 'below'} one block's"
-                )
-            found.append("; ".join(parts) + ".")
-        return found
-
-    def plot(self, path: str | Path) -> None:
-        """A PNG of the candidates side by side."""
-        from harmonicgp.diagnostics.symmetries import draw_symmetries
-
-        draw_symmetries(self, path)
-
-    def __str__(self) -> str:
-        lines = [f"{self.name}: {self.reason}" if self.reason else self.name]
-        width = max((len(row["name"]) for row in self.table), default=0)
-        if self.table:
-            lines.append(
-                f"{'':2}{'candidate':{width}} {'warp':4} {'posterior':9} {'round':>5} {'points':>10} {'bound/row':>10}"
-            )
-        for row in self.table:
-            mark = "*" if row["chosen"] else ""
-            points = f"{row['blocks']} x {row['n_inducing']}"
-            bound = f"{row['bound']:10.4f}" if row["bound"] is not None else f"{'failed':>10}"
-            posterior = row["posterior"] if row["posterior"] == row["finish"] else f"{row['posterior']}*"
-            lines.append(
-                f"{mark:2}{row['name']:{width}} {'yes' if row['warp'] else 'no':4} {posterior:9} "
-                f"{row['round']:5d} {points:>10} {bound}"
-            )
-        if any(row["posterior"] != row["finish"] for row in self.table):
-            lines.append("  (block*: trained with independent blocks, finished jointly)")
-        if len({row["round"] for row in self.table}) > 1:
-            lines.append("  (a few of each round go on to the next, larger one; the last decides)")
-        return "\n".join(lines)
 
 
 def search(
@@ -245,7 +138,8 @@ def search(
     for row in table:
         del row["key"]
     inputs = Inputs.fit(data.X[:100], None, data.columns)
-    return SymmetryChoice(winner, winner.action(inputs), table, reason, cost)
+    tried = {candidate.name: candidate for candidate in options}
+    return SymmetryChoice(winner, winner.action(inputs), table, reason, cost, tried, data.columns)
 
 
 def _next(best: dict[Candidate, float], family: str, plain: Candidate) -> list[Candidate]:
@@ -320,7 +214,7 @@ def _trial(
         if candidate.name not in evidence:  # of the columns as they are: warped ones are symmetric, whatever they were
             straight = Inputs.fit(data.X, data.counts, columns, False, candidate.axes == "principal")
             moved = data.tensors(straight, torch.float64)[0]
-            evidence[candidate.name] = invariance_test(action, moved, trials.tested, seed=trials.seed)
+            evidence[candidate.name] = invariance_test(action, moved, seed=trials.seed)
         row["distance"], row["p_value"] = evidence[candidate.name]
     schedule = Schedule(
         max_steps=stage.steps,
@@ -346,8 +240,8 @@ def _trial(
             bound=trials.bound,
             schedule=schedule,
         )
-    except (ValueError, ArithmeticError, torch.linalg.LinAlgError):  # type: ignore[attr-defined]
-        return row  # a candidate that cannot be fitted is out
+    except (ValueError, ArithmeticError, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
+        return row | {"failure": str(error)}  # a candidate that cannot be fitted is out
     if np.isfinite(result.bound):
         row |= {"bound": result.bound, "finish": result.posterior.family}
     return row

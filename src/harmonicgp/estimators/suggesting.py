@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from harmonicgp.actions import Action
+from harmonicgp.estimators.choice import SymmetryChoice
 from harmonicgp.estimators.classifier import HarmonicGPClassifier
 from harmonicgp.estimators.regressor import HarmonicGPRegressor
-from harmonicgp.estimators.search import SymmetryChoice
 
 
 def suggest_symmetry(
@@ -16,11 +16,12 @@ def suggest_symmetry(
 ) -> SymmetryChoice:
     """Compare symmetries of rows X for a target y, by what a fit with these arguments would see; nothing else is fitted.
 
-    For each candidate: whether the inputs look the same after it (a two-sample test), the share of the kernel that its inducing
-    points leave, and the bound after short fits at equal cost. `suggested` names the symmetry that the data have, or None;
-    `sentences` and `plot` say it all. The result of `candidates=None` is what a fit chooses from: negations along columns and
-    principal directions, turns of planes, exchanges of columns, shifts of periodic columns (also those that look periodic), flips
-    and shifts of images. Else only the actions that are given, on the columns as they are.
+    For each candidate: whether the inputs look the same after it (a test that does not look at y), the share of the kernel that
+    its inducing points leave, and the bound after short fits at equal cost. `suggested` names the symmetry that the inputs have,
+    or None, and `suggested_action` is what an estimator takes for it; `advice`, `sentences` and `plot` say it all. With
+    `candidates=None` these are what a fit chooses from: negations along columns and principal directions, about the mean, turns
+    of planes, exchanges of columns, shifts of periodic columns (also of those that look periodic), flips and shifts of images.
+    Else only the actions that are given, on the standardised columns by their numbers.
 
     Examples:
         >>> import numpy as np
@@ -33,10 +34,17 @@ def suggest_symmetry(
     model: Any = (HarmonicGPClassifier if classify else HarmonicGPRegressor)(**arguments)
     model._guessing = True
     if candidates is not None:
-        for action in candidates:
+        if isinstance(candidates, Action | str) or not isinstance(candidates, Iterable):
+            raise TypeError(f"candidates is a list of actions, such as [{candidates!r}]; got {candidates!r} itself.")
+        offered = list(candidates)
+        if not offered:
+            raise ValueError(
+                "candidates is empty: give at least one action, or None for those that a fit chooses from."
+            )
+        for action in offered:
             if not isinstance(action, Action):
                 raise TypeError(f"candidates are actions of harmonicgp.actions; got {action!r}.")
-        model._offered = list(candidates)
+        model._offered = offered
     if classify:
         rows = model._prepare(X, y, None)
         model._settle(rows, rows.y.T, None, model._likelihood, search_small=True)

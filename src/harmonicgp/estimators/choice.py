@@ -1,0 +1,232 @@
+"""What a search for a symmetry found, in words, numbers and a picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from harmonicgp.actions import Action, Longitude, Negation, Permutation, PrincipalNegation, Rotation, Translation
+from harmonicgp.actions.negation import strided
+from harmonicgp.estimators.candidates import Candidate
+from harmonicgp.estimators.inputs import Columns
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: A candidate must beat one block by this many nats a row; less is a tie.
+MARGIN = 0.005
+#: A p-value below which moved inputs are not like the others.
+ALPHA = 0.01
+
+
+@dataclass
+class SymmetryChoice:
+    """The model's symmetry, and the table of candidates it was chosen from. `print(choice)` shows it."""
+
+    candidate: Candidate
+    action: Action | None
+    table: list[dict[str, Any]] = field(default_factory=list)
+    reason: str = ""
+    cost: float = 0.0  #: modelled, of the search
+    tried: dict[str, Candidate] = field(default_factory=dict, repr=False, compare=False)  #: by name; not kept in files
+    columns: Columns | None = field(default=None, repr=False, compare=False)
+    encoded_names: Sequence[str] = field(default=(), repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        if self.action is None:
+            return self.candidate.name
+        return self.candidate.name if self.candidate.ways else repr(self.action)
+
+    # What was found ---------------------------------------------------------------------------------------------------
+
+    @property
+    def ranked(self) -> list[dict[str, Any]]:
+        """Each candidate once, as its last round left it: what is suggested, other symmetries of the inputs, the rest.
+
+        Within these the later round and the higher bound come first. `gain` is the bound against the best of one block in the
+        same round, `plain_residual` the share of the kernel that this one leaves, and `same` says whether moved inputs were not
+        seen to differ from the others (None for one block).
+        """
+        plain: dict[int, dict[str, Any]] = {}
+        for row in self._fitted:
+            known = plain.get(row["round"])
+            if row["blocks"] == 1 and (known is None or row["bound"] > known["bound"]):
+                plain[row["round"]] = row
+        last: dict[str, dict[str, Any]] = {}
+        for row in self._fitted:
+            rival, p, known = plain.get(row["round"]), row.get("p_value"), last.get(row["name"])
+            if known is None or (row["round"], row["bound"]) > (known["round"], known["bound"]):
+                last[row["name"]] = row | {
+                    "gain": None if rival is None else row["bound"] - rival["bound"],
+                    "plain_residual": None if rival is None else rival.get("residual"),
+                    "same": None if p is None else p >= ALPHA,
+                }
+        first = self._suggested(list(last.values()))
+        return sorted(
+            last.values(),
+            key=lambda row: (row["name"] != first, row["same"] is not True, -row["round"], -row["bound"]),
+        )
+
+    @property
+    def _fitted(self) -> list[dict[str, Any]]:
+        return [row for row in self.table if row["bound"] is not None]
+
+    def _suggested(self, rows: list[dict[str, Any]]) -> str | None:
+        same = [row for row in rows if row["same"]]
+        if not same:
+            return None
+        best = max(same, key=lambda row: (row["round"], row["bound"]))
+        bounds = {row["round"]: row["bound"] for row in self._fitted if row["name"] == best["name"]}
+        ties = [row for row in same if bounds.get(row["round"], math.inf) - row["bound"] <= MARGIN]
+        return str(max([best, *ties], key=lambda row: (row["blocks"], row["bound"] - bounds[row["round"]]))["name"])
+
+    @property
+    def suggested(self) -> str | None:
+        """The symmetry that the inputs have; None where there is none.
+
+        Of several that of the highest bound, and of those that tie with it (within 0.005 nats a row in the last round that both
+        were in) the one of most blocks. A fit takes it only where it pays, and may take one that the inputs have not.
+        """
+        rows = self.ranked
+        return str(rows[0]["name"]) if rows and rows[0]["same"] else None
+
+    @property
+    def suggested_action(self) -> Action | None:
+        """The suggested symmetry as an estimator takes it, `HarmonicGPRegressor(symmetry=...)`; None where there is none.
+
+        Of columns as the estimator encodes them: those of the table, where it has no categories and no dates. A shift also needs
+        its column declared, `columns={name: ("periodic", period)}`.
+        """
+        name = self.suggested
+        if name is None or name not in self.tried or self.columns is None:
+            return None
+        candidate, columns = self.tried[name], self.columns
+        if candidate.declared is not None:
+            return _renumbered(candidate.declared, list(columns.used))
+        if candidate.axes == "principal":
+            return PrincipalNegation(candidate.ways)
+        plain = [j for j in columns.used if j not in columns.kinds]
+        return Negation([[plain[i] for i in subset] for subset in strided(len(plain), candidate.ways)])
+
+    # Words ------------------------------------------------------------------------------------------------------------
+
+    def label(self, name: str) -> str:
+        """A candidate's name, with those of the columns that it moves."""
+        candidate = self.tried.get(name)
+        if candidate is None or candidate.declared is None or self.columns is None or not self.encoded_names:
+            return name
+        used = self.columns.used
+        probe = torch.linspace(0.3, 1.7, len(used), dtype=torch.float64)[None]
+        moved = ((candidate.declared.orbit(probe) - probe).abs().amax((0, 1)) > 1e-9).tolist()
+        names = [self.encoded_names[j] for j, moves in zip(used, moved, strict=True) if moves]
+        return f"{name} of {', '.join(names)}" if 0 < len(names) <= 6 else name
+
+    @property
+    def sentences(self) -> list[str]:
+        """What was found of each candidate, in words."""
+        found = []
+        for row in self.ranked:
+            if row["blocks"] == 1:
+                continue
+            words = self.label(row["name"])
+            if row["same"] is not None:
+                inputs = "moved inputs look like the others" if row["same"] else "moved inputs leave the data"
+                words += f": {inputs} (p = {row['p_value']:.2g})"
+            parts = [words]
+            if row.get("residual") is not None and row["plain_residual"] is not None:
+                left, other = (f"{100 * share:.2g} %" for share in (row["residual"], row["plain_residual"]))
+                parts.append(
+                    f"{row['blocks']} x {row['n_inducing']} points leave {left} of the kernel, one block at equal cost {other}"
+                )
+            if row["gain"] is not None:
+                parts.append(f"its bound is {_against(row['gain'])} one block's")
+            found.append("; ".join(parts) + ".")
+        failed = {row["name"]: row["failure"] for row in self.table if row.get("failure")}
+        fitted = {row["name"] for row in self._fitted}
+        return found + [
+            f"{self.label(name)}: could not be fitted. {reason}"
+            for name, reason in failed.items()
+            if name not in fitted
+        ]
+
+    @property
+    def advice(self) -> str:
+        """What to do about what is suggested, in a sentence."""
+        rows = self.ranked
+        if not rows or not rows[0]["same"]:
+            return "No symmetry of the inputs was found."
+        first, action = rows[0], self.suggested_action
+        if first["gain"] is not None and first["gain"] < -MARGIN:
+            return f"The inputs look the same after it, but it does not pay: its bound is {_against(first['gain'])} one block's."
+        use = "" if action is None else f"; to use it: symmetry={action!r}"
+        periods = self.tried[first["name"]].periods if first["name"] in self.tried else ()
+        if periods and self.encoded_names:
+            kinds = {self._key(j): ("periodic", period) for j, period in periods}
+            use += f", columns={kinds!r}"
+        return f"The inputs look the same after it{use}."
+
+    def _key(self, j: int) -> int | str:
+        """What `columns=` takes for the j-th: its name, or its number where it has none."""
+        name = self.encoded_names[j]
+        return j if name == f"column {j}" else name
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """A picture of the candidates side by side, as a figure of matplotlib; to a file (.png, .svg, .pdf) if it is named."""
+        from harmonicgp.diagnostics.symmetries import draw_symmetries
+
+        return draw_symmetries(self, path)
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.reason}" if self.reason else self.name]
+        width = max((len(row["name"]) for row in self.table), default=0)
+        if self.table:
+            lines.append(
+                f"{'':2}{'candidate':{width}} {'warp':4} {'posterior':9} {'round':>5} {'points':>10} {'bound/row':>10} "
+                f"{'inputs':>8}"
+            )
+        for row in self.table:
+            mark = "*" if row["chosen"] else ""
+            points = f"{row['blocks']} x {row['n_inducing']}"
+            bound = f"{row['bound']:10.4f}" if row["bound"] is not None else f"{'failed':>10}"
+            posterior = row["posterior"] if row["posterior"] == row["finish"] else f"{row['posterior']}*"
+            p = f"p={row['p_value']:.2g}" if row.get("p_value") is not None else ""
+            lines.append(
+                f"{mark:2}{row['name']:{width}} {'yes' if row['warp'] else 'no':4} {posterior:9} "
+                f"{row['round']:5d} {points:>10} {bound} {p:>8}"
+            )
+        if any(row["posterior"] != row["finish"] for row in self.table):
+            lines.append("  (block*: trained with independent blocks, finished jointly)")
+        if len({row["round"] for row in self.table}) > 1:
+            lines.append("  (a few of each round go on to the next, larger one; the last decides)")
+        return "\n".join(lines)
+
+
+def _against(gain: float) -> str:
+    if abs(gain) < 5e-4:
+        return "the same as"
+    return f"{abs(gain):.3f} nats a row {'above' if gain > 0 else 'below'}"
+
+
+def _renumbered(action: Action, columns: list[int]) -> Action:
+    """An action on the model's columns as one on the table's."""
+    if columns == list(range(len(columns))) or not columns:
+        return action
+    if isinstance(action, Rotation):
+        return Rotation((columns[action.plane[0]], columns[action.plane[1]]), action.order)
+    if isinstance(action, Longitude):
+        return Longitude(action.order, axis=columns[action.axis])
+    if isinstance(action, Translation):
+        return Translation(axis=columns[action.axis], period=action.period, order=action.order)
+    if isinstance(action, Permutation):
+        order = list(range(max(columns) + 1))
+        for i, j in enumerate(action.permutation):
+            order[columns[i]] = columns[j]
+        return Permutation(order)
+    return action
