@@ -13,7 +13,7 @@ names.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +58,11 @@ def errors(make: Callable[[], Features], X: Tensor, steps: int) -> tuple[float, 
     return before, trace_error(features, X) / len(X), time.perf_counter() - start
 
 
-def experiment(size: str, output: Path) -> Mapping[str, Any]:
+def experiment(size: str, output: Path, tables: Sequence[str] | None = None) -> Mapping[str, Any]:
     """All tables and models; the table, the figure, and how often principal directions and T x M win."""
     n, sizes, steps = SIZES[size]
     rows: list[Row] = []
-    for name in TABLES:
+    for name in tables or TABLES:
         raw, turned = rows_of(name, n, False), rows_of(name, n, True)
         for m in sizes:
             for model, before, after, seconds in models(raw, turned, m, steps):
@@ -70,13 +70,19 @@ def experiment(size: str, output: Path) -> Mapping[str, Any]:
                     {"table": name, "M": m, "model": model, "k-means": before, "moved": after, "seconds": seconds}
                 )
                 print(f"{name} M = {m} {model}: {before:.4f} -> {after:.4f} ({seconds:.1f} s)", flush=True)
+        verdicts = tell(rows, output)
+    return {"rows": rows, "verdicts": verdicts}
+
+
+def tell(rows: list[Row], output: Path) -> list[str]:
+    """The table, the figure and the verdicts so far."""
     text = markdown(rows, {"table": "", "M": "", "model": "", "k-means": ".4f", "moved": ".4f", "seconds": ".1f"})
     verdicts = compared(rows)
     text += "\n\n" + "\n".join(f"- {verdict}" for verdict in verdicts)
     write_text_atomically(output / "nystrom.md", text + "\n")
-    print("\n".join(verdicts))
+    print("\n".join(verdicts), flush=True)
     draw(output / "nystrom.png", rows)
-    return {"rows": rows, "verdicts": verdicts}
+    return verdicts
 
 
 def models(raw: Tensor, turned: Tensor, m: int, steps: int) -> Any:
@@ -120,16 +126,19 @@ def draw(path: Path, rows: list[Row]) -> None:
 
     tables = list(dict.fromkeys(row["table"] for row in rows))
     figure, axes = plt.subplots(1, len(tables), figsize=(4.2 * len(tables), 4.4), layout="constrained", squeeze=False)
-    colours = {"M": "black", "2M": "dimgray", "M+M": "darkgray", "4xM": "#a6cee3", "8xM": "#1f78b4", "16xM": "#08306b"}
+    colours = {"M": "black", "2M": "#8c510a", "M+M": "#d8b365", "4xM": "#a6cee3", "8xM": "#1f78b4", "16xM": "#08306b"}
     for axis, name in zip(axes[0], tables, strict=True):
         for model in dict.fromkeys(row["model"] for row in rows):
             mine = [row for row in rows if row["table"] == name and row["model"] == model]
-            style = "-" if model.endswith("principal") or " " not in model else ":"
-            axis.plot([r["M"] for r in mine], [r["moved"] for r in mine], style, marker="o", ms=4,
-                      color=colours[model.split()[0]], label=model)  # fmt: skip
+            style = {"axes": ":^", "principal": "-o"}.get(model.split()[-1], "--s")
+            filled = {} if style == "-o" else {"mfc": "white"}
+            axis.plot([r["M"] for r in mine], [r["moved"] for r in mine], style, ms=5, color=colours[model.split()[0]],
+                      label=model, **filled)  # fmt: skip
         axis.set_title(name)
         axis.set_xlabel("M, inducing points of a block")
         axis.set_xscale("log", base=2)
+        ticks = sorted({row["M"] for row in rows})
+        axis.set_xticks(ticks, [str(m) for m in ticks])
         axis.grid(alpha=0.3)
     axes[0, 0].set_ylabel("trace error a row")
     axes[0, -1].legend(fontsize=8)
@@ -138,4 +147,4 @@ def draw(path: Path, rows: list[Row]) -> None:
 
 
 if __name__ == "__main__":
-    run("nystrom", __doc__, experiment)
+    run("nystrom", __doc__, experiment, TABLES)

@@ -58,18 +58,25 @@ def experiment(size: str, output: Path) -> Mapping[str, Any]:
     rng = np.random.default_rng(0)
     clouds = {"a correlated Gaussian": rng.multivariate_normal([0, 0], [[1, 0.85], [0.85, 1]], 2000)}
     rows: list[Row] = []
+    missing: list[str] = []
     for name in TABLES:
         try:
             X = standardised(load_table(name).X, ROWS[size])
         except DataNotFoundError as error:
-            print(error)
+            missing.append(name)
+            reason = str(error)
             continue
         rows.append({"table": name, "axes": farness(X), "principal": farness(X @ directions(X))})
         if name == "elevators":
             R = np.abs(np.corrcoef(X.T) - np.eye(X.shape[1]))
             i, j = np.unravel_index(np.where(R < 0.98, R, 0).argmax(), R.shape)
             clouds[f"elevators, columns {i} and {j}"] = X[:, [i, j]]
-    text = markdown(rows, {"table": "", "axes": ".2f", "principal": ".2f"})
+    if missing:
+        print(f"without {', '.join(missing)}: {reason}")
+    text = "How far images of rows lie from the nearest row, in distances between neighbouring rows (medians).\n\n"
+    text += markdown(rows, {"table": "", "axes": ".2f", "principal": ".2f"})
+    closer = sum(row["principal"] < row["axes"] for row in rows)
+    text += f"\n\nCloser along principal directions on {closer} of {len(rows)} tables."
     write_text_atomically(output / "pca.md", text + "\n")
     print(text)
     draw(output / "pca.png", clouds)
@@ -96,7 +103,11 @@ def draw(path: Path, clouds: Mapping[str, Array]) -> None:
                 axis.plot(*orbit[1:].T, "o", mfc="white", mec=colour, ms=7)
                 axis.plot(*orbit[0], "o", color=colour, ms=7)
             axis.set_title(f"{name}:\nnegations along {words}", fontsize=10)
-            axis.set_aspect("equal", adjustable="datalim")
+            axis.set_xlabel("first column, standard deviations")
+            axis.set_ylabel("second column, standard deviations")
+            low, high = np.quantile(X, (0.002, 0.998), axis=0)
+            reach = 1.1 * float(max(np.abs(low).max(), np.abs(high).max(), 2.0))
+            axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
             axis.grid(alpha=0.3)
     figure.savefig(path, dpi=120)
     plt.close(figure)

@@ -3,7 +3,8 @@
 Two tables of each kind, with a smooth function of the inputs and noise: negation (inputs that come with their opposites), a
 plane of five- or six-fold symmetry among other columns, exchangeable columns, an hour of the day, images flipped and images
 rolled at random, and none. `suggest_symmetry` must name the symmetry, or none. medium and paper: also flip-MNIST and
-translate-MNIST (4,000 images, needs mnist.npz in the folder that HARMONICGP_DATA names). The picture of one search is drawn.
+translate-MNIST (4,000 images, needs mnist.npz in the folder that HARMONICGP_DATA names). The searches of the first table of
+each kind are drawn.
 
 Sizes: small (2,500 rows, a table of each kind; minutes), medium and paper (4,000 rows, two of each; a quarter of an hour on
 two cores).
@@ -131,7 +132,8 @@ def judge(name: str, known: Known, output: Path | None) -> Row:
         "table": name, "truth": known.truth or "none", "suggested": choice.suggested or "none",
         "right": right(choice.suggested, known.truth), "seconds": time.perf_counter() - start,
     }  # fmt: skip
-    print(row, flush=True)
+    words = "right" if row["right"] else f"WRONG, it is {row['truth']}"
+    print(f"{name}: {row['suggested']} ({words}; {row['seconds']:.0f} s)", flush=True)
     if not row["right"]:
         print("\n".join(choice.sentences), flush=True)
     if output is not None:

@@ -104,9 +104,16 @@ def test_candidates_come_from_the_data():
     assert any(isinstance(a, Permutation) and a.group.order == 3 for a in found)
     skewed = np.random.default_rng(0).gamma([0.5, 2.0, 9.0], size=(3000, 3))
     assert not list(generated(Columns.find(skewed, None, {}, list("abc")), skewed, None, None, 0))
-    hours = np.column_stack((np.arange(240) % 24, np.arange(240) % 12 + 1, np.arange(240) * 0.1, np.arange(240) % 5))
+    hours = np.column_stack((np.arange(240) % 24, np.arange(240) % 12 + 1, np.arange(240) * 0.3, np.arange(240) % 5))
     columns = Columns.find(hours, None, {}, list("abcd"))
     assert {(c.declared.axis, c.declared.period) for c in guessed(columns, hours, None)} == {(0, 24.0), (1, 12.0)}
+    rng = np.random.default_rng(0)
+    angles = np.column_stack((rng.uniform(-180, 180, 999), rng.uniform(0, 2 * np.pi, 999), rng.uniform(0, 200, 999)))
+    columns = Columns.find(angles, None, {}, list("abc"))
+    assert {(c.declared.axis, c.declared.period) for c in guessed(columns, angles, None)} == {
+        (0, 360.0),
+        (1, 2 * np.pi),
+    }
     named = Columns.find(hours, None, {0: ("periodic", 24.0)}, list("abcd"))
     assert all(c.declared.period == 12.0 for c in guessed(named, hours, None))
 

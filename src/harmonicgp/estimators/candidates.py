@@ -163,20 +163,33 @@ def _looks_the_same(action: Action, rows: Tensor, seed: int) -> bool:
 
 #: Whole numbers from 0 or from 1 to these are taken for days of the week, months, hours, minutes, degrees, days of the year.
 CALENDAR = {7: 7.0, 12: 12.0, 24: 24.0, 60: 60.0, 360: 360.0, 365: 365.25, 366: 365.25}
+#: Other numbers from 0 to these, or from minus a half of them to a half, are taken for hours, degrees and radians.
+CIRCLES = (24.0, 360.0, 2 * math.pi)
 
 
 def guessed(columns: Columns, X: Array, family: Family | None) -> Iterator[Candidate]:
-    """Shifts of columns that look like hours, months or days, and have not been said to be periodic."""
+    """Shifts of columns that look like hours, months, days or angles, and have not been said to be periodic."""
     for i, j in enumerate(columns.used):
-        x = X[:, j]
-        if columns.image is not None or j in columns.kinds or (x != np.round(x)).any():
-            continue
-        low, high = int(x.min()), int(x.max())
-        period = CALENDAR.get(high + 1 - low) if low in (0, 1) else None
-        if period is not None and len(np.unique(x[:10_000])) > 0.8 * (high + 1 - low):
+        period = None if columns.image is not None or j in columns.kinds else _period(X[:, j])
+        if period is not None:
             for order in (6, 12):
                 shift = Translation(axis=i, period=period, order=order)
                 yield Candidate(posterior=family or "block", declared=shift, periods=((j, period),))
+
+
+def _period(x: Array) -> float | None:
+    """That of a column which goes round from one end of a usual range to the other."""
+    low, high = float(x.min()), float(x.max())
+    if (x == np.round(x)).all():
+        count = int(high + 1 - low)
+        known = low in (0.0, 1.0) and len(np.unique(x[:10_000])) > 0.8 * count
+        return CALENDAR.get(count) if known else None
+    for period in CIRCLES:
+        for start in (0.0, -period / 2):
+            ends = start <= low < start + 0.02 * period and start + 0.98 * period < high <= start + period * (1 + 1e-6)
+            if ends and len(np.unique((x[:10_000] - start) // (period / 24))) >= 24:
+                return period
+    return None
 
 
 def exchanges(rows: Tensor, plain: list[int], seed: int) -> Iterator[Action]:
