@@ -47,8 +47,9 @@ def directions(X: Array) -> Array:
 def farness(X: Array) -> float:
     """The median distance of an image under three-way negations to the nearest row, in units of that between neighbours."""
     action = Negation.strided(X.shape[1], min(3, X.shape[1]))
-    tree = cKDTree(X)
-    near = np.median(np.asarray(tree.query(X, k=2)[0])[:, 1])
+    distinct = np.unique(X, axis=0)  # equal rows are no neighbours
+    tree = cKDTree(distinct)
+    near = np.median(np.asarray(tree.query(distinct, k=2)[0])[:, 1])
     images = action.orbit(torch.from_numpy(X[:300])).numpy()[1:].reshape(-1, X.shape[1])
     return float(np.median(tree.query(images)[0]) / near)
 
