@@ -2,8 +2,8 @@
 
     python -m benchmarks.page --output DIR
 
-Reads gram.md, step.md, growth.md, memory.md and quality.md where the suites have written them, and writes benchmarks.md
-beside them.
+Reads gram.md, step.md, images.md, growth.md, memory.md and quality.md where the suites have written them, and writes
+benchmarks.md beside them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks._rates import output_of
 from harmonicgp._files import write_text_atomically
 
-SUITES = ("gram", "step", "quality", "growth", "memory")
+SUITES = ("gram", "step", "images", "quality", "growth", "memory")
 
 
 def main(argv: list[str] | None = None) -> int:

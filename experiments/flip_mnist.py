@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments._mnist import SHAPE, Array, Models, compare, load_digits
+from experiments._mnist import SHAPE, Array, Digits, Models, compare, load_digits
 from experiments._runner import run
 from experiments._training import harmonic, sparse
 from harmonicgp.actions import ImageFlip, Negation
@@ -34,12 +34,10 @@ def flipped(images: Array, rng: np.random.Generator) -> Array:
     return np.where(left[:, None, None], images[:, :, ::-1], images)
 
 
-def experiment(size: str, output: Path) -> Mapping[str, Any]:
-    """The models, compared."""
-    n, n_test, m, steps = SIZES[size]
-    data, grey = (load_digits(n, n_test, flipped, about_grey) for about_grey in (False, True))
+def models(data: Digits, grey: Digits, m: int) -> Models:
+    """By name, each with its data."""
     flips, negations = ImageFlip(SHAPE), Negation.strided(784, 2)
-    models: Models = {
+    return {
         f"flips 4 x {m}": (data, lambda k, X: harmonic(k, flips, X, m, fold=True)),
         f"flips 4 x {m}, shared": (data, lambda k, X: harmonic(k, flips, X, m, share=True)),
         f"SVGP {m}": (data, lambda k, X: sparse(k, X, m)),
@@ -47,7 +45,13 @@ def experiment(size: str, output: Path) -> Mapping[str, Any]:
         f"negations 4 x {m}, about grey": (grey, lambda k, X: harmonic(k, negations, X, m)),
         f"negations 4 x {m}, about the mean": (data, lambda k, X: harmonic(k, negations, X, m)),
     }
-    return compare("flip_mnist", "Flip-MNIST", models, steps, output)
+
+
+def experiment(size: str, output: Path) -> Mapping[str, Any]:
+    """The models, compared."""
+    n, n_test, m, steps = SIZES[size]
+    data, grey = (load_digits(n, n_test, flipped, about_grey) for about_grey in (False, True))
+    return compare("flip_mnist", "Flip-MNIST", models(data, grey, m), steps, output)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments._mnist import SHAPE, Array, Models, compare, load_digits
+from experiments._mnist import SHAPE, Array, Digits, Models, compare, load_digits
 from experiments._runner import run
 from experiments._training import harmonic, sparse
 from harmonicgp.actions import ImageShift, Negation
@@ -34,12 +34,10 @@ def rolled(images: Array, rng: np.random.Generator) -> Array:
     return images[np.arange(n)[:, None, None], rows[:, :, None], columns[:, None, :]]
 
 
-def experiment(size: str, output: Path) -> Mapping[str, Any]:
-    """The models, compared."""
-    n, n_test, m, steps = SIZES[size]
-    data, grey = (load_digits(n, n_test, rolled, about_grey) for about_grey in (False, True))
+def models(data: Digits, grey: Digits, m: int) -> Models:
+    """By name, each with its data."""
     shifts, negations = ImageShift(SHAPE, 4), Negation.strided(784, 4)
-    models: Models = {
+    return {
         f"TRAN 16 x {m}": (data, lambda k, X: harmonic(k, shifts, X, m, fold=True)),
         f"TRAN-S 16 x {m}": (data, lambda k, X: harmonic(k, shifts, X, m, share=True)),
         f"SVGP {m}": (data, lambda k, X: sparse(k, X, m)),
@@ -47,7 +45,13 @@ def experiment(size: str, output: Path) -> Mapping[str, Any]:
         f"NEG 16 x {m}, about grey": (grey, lambda k, X: harmonic(k, negations, X, m)),
         f"NEG 16 x {m}, about the mean": (data, lambda k, X: harmonic(k, negations, X, m)),
     }
-    return compare("translate_mnist", "Translate-MNIST", models, steps, output)
+
+
+def experiment(size: str, output: Path) -> Mapping[str, Any]:
+    """The models, compared."""
+    n, n_test, m, steps = SIZES[size]
+    data, grey = (load_digits(n, n_test, rolled, about_grey) for about_grey in (False, True))
+    return compare("translate_mnist", "Translate-MNIST", models(data, grey, m), steps, output)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 
+import gpytorch
 import numpy as np
 import pytest
 import torch
 
-from benchmarks import gram, growth, memory, page, quality, step
+from benchmarks import gram, growth, images, memory, page, quality, step
 from benchmarks._rates import Rates, Timing, interleaved, publish
 from benchmarks.peers import Task
+from experiments import flip_mnist
+from experiments._training import scaled
 from harmonicgp.actions import Negation
 from harmonicgp.data.files import standardised_fold
 
@@ -109,3 +112,14 @@ def test_memory_counts_what_must_be_held():
     held, rise = memory.measure(1, 20, 32)
     assert held == 8 * 3 * 2 * 400 + 4 * (2 * 20 * 32 + 20 * 8)
     assert rise >= 0
+
+
+def test_a_step_on_images_takes_a_step():
+    data = images.images(40)
+    name, (_, make) = next(iter(flip_mnist.models(data, data, 5).items()))
+    features = make(scaled(gpytorch.kernels.RBFKernel(), data.X), data.X)
+    step = images.step_of(features, data)
+    before = features.Z.detach().clone()
+    step()
+    assert name == "flips 4 x 5"
+    assert not torch.equal(before, features.Z)
