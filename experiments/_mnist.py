@@ -40,7 +40,7 @@ def load_digits(
     n: int, n_test: int, move: Callable[[Array, np.random.Generator], Array], grey: bool = False, seed: int = 0
 ) -> Digits:
     """MNIST, or its first rows, with every image moved at random; pixels in [0, 1] less their training means, or less 1/2."""
-    data = load_npz("mnist")
+    data = load_npz("mnist", ("x_train", "y_train", "x_test", "y_test"))
     names = {key.lower(): key for key in data}
     images, labels, images_test, labels_test = (data[names[key]] for key in ("x_train", "y_train", "x_test", "y_test"))
     rng = np.random.default_rng(seed)

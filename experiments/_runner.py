@@ -12,7 +12,7 @@ from typing import Any
 from harmonicgp import __version__
 from harmonicgp._extras import MissingExtraError
 from harmonicgp._files import write_text_atomically
-from harmonicgp.data import DataNotFoundError
+from harmonicgp.data import DataFileError, DataNotFoundError
 
 SIZES = ("small", "medium", "paper")
 
@@ -44,7 +44,7 @@ def run(
     start = time.perf_counter()
     try:
         results = experiment(arguments.size, arguments.output, *([] if tables is None else [arguments.tables]))
-    except (DataNotFoundError, MissingExtraError) as error:
+    except (DataNotFoundError, DataFileError, MissingExtraError) as error:
         parser.exit(1, f"{error}\n")
     seconds = round(time.perf_counter() - start, 2)
     record = {"experiment": name, "size": arguments.size, "version": __version__, "seconds": seconds, **results}

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harmonicgp.data import DataNotFoundError, load_npz
+from harmonicgp.data import DataFileError, DataNotFoundError, load_npz
 from harmonicgp.data.files import Fold, data_folder, standardised_fold
 
 Array = np.ndarray[Any, Any]
@@ -28,7 +28,7 @@ def load_table(name: str) -> Table:
     """By name: houseelectric (the logarithm of y), flights3m (delays within -60 and 180 minutes), kin40k, keggdirected, ..."""
     if name in OWN:
         return _own(name)
-    data = load_npz(name)
+    data = load_npz(name, ("x", "y"))
     X, y = np.asarray(data["X"], np.float64), np.asarray(data["y"], np.float64).reshape(len(data["y"]), -1)[:, 0]
     if name == "houseelectric":
         return Table(X * data["x_scale"], np.log(y * data["y_scale"]))
@@ -53,14 +53,19 @@ def _own(name: str) -> Table:
     path = data_folder() / f"{name}.csv"
     if not path.is_file():
         raise DataNotFoundError(f"{name} is not at hand: put {name}.csv into the folder that HARMONICGP_DATA names.")
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8", errors="replace") as file:
         first = file.readline().replace(",", " ").split()
     try:
         [float(word) for word in first]
         skip = 0
     except ValueError:
         skip = 1
-    rows = np.loadtxt(path, delimiter=",", skiprows=skip)
+    try:
+        rows = np.loadtxt(path, delimiter=",", skiprows=skip, ndmin=2)
+    except ValueError as error:
+        raise DataFileError(f"{path.name} is no table of numbers: {error}") from None
+    if rows.shape[1] < 2 or not len(rows) or not np.isfinite(rows).all():
+        raise DataFileError(f"{path.name} must have rows of two or more finite numbers, separated by commas.")
     column = OWN[name] % rows.shape[1]
     X, y = np.delete(rows, column, 1), rows[:, column]
     if name == "3droad" and X.shape[1] == 3:

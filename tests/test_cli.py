@@ -747,7 +747,7 @@ def test_report_and_info(folder, tmp_path):
 
 def test_suggest_prints_the_candidates(folder):
     picture = folder / "symmetries.png"
-    text = run("suggest", folder / "stations.csv", *REGRESSION, "--n-inducing", 16, "--picture", picture).stdout
+    text = run("suggest", folder / "stations.csv", *REGRESSION, "--picture", picture).stdout
     assert picture.stat().st_size > 10_000
     assert "suggested" in text
     assert "moved inputs" in text
@@ -755,9 +755,11 @@ def test_suggest_prints_the_candidates(folder):
     assert "negation" in text
     assert "of so few rows (up to 2,000) searches nothing" in text
     assert commands.SEARCHED == SMALL
-    classes = ["-t", "kind", "--drop", "temperature", "--n-inducing", 8, "--quiet"]
+    classes = ["-t", "kind", "--drop", "temperature", "--quiet"]
     text = run("suggest", folder / "stations.csv", *classes).stdout
     assert len(text.splitlines()) == 1
+    words = complaint("suggest", folder / "stations.csv", *REGRESSION, "--picture", folder / "s.txt", code=2)
+    assert "--picture draws .png, .svg, .pdf files" in words
 
 
 def test_a_classification_refuses_what_it_has_not(folder, tmp_path):

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import gpytorch
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from experiments.suggest import make, right
-from harmonicgp.actions import ImageFlip, Longitude, Negation, Permutation, Rotation, Translation
+from harmonicgp import HarmonicGPRegressor
+from harmonicgp.actions import ImageFlip, Longitude, Negation, Permutation, PrincipalNegation, Rotation, Translation
 from harmonicgp.diagnostics import suggest_symmetry
+from harmonicgp.estimators import search as searching
 from harmonicgp.estimators.candidates import generated, guessed
 from harmonicgp.estimators.choice import SymmetryChoice
-from harmonicgp.estimators.evidence import _places, invariance_test
+from harmonicgp.estimators.evidence import _places, angles_test, invariance_test
 from harmonicgp.estimators.inputs import Columns
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """One round of tiny fits: tests and words are as ever, bounds are not."""
+    monkeypatch.setattr(searching, "ROUNDS", (searching.Round(4000, 16, 2, 512),))
 
 
 def cloud(kind, n=1000, seed=0):
@@ -70,8 +80,8 @@ def test_the_p_value_is_that_of_chance():
     for seed in range(100):
         X = torch.randn(200, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         values.append(invariance_test(Negation(), X, draws=99, seed=seed).p_value)
-    assert 1 <= sum(p <= 0.1 for p in values) <= 22  # ten expected; beyond these once in 20,000
-    assert 0.35 < np.mean(values) < 0.65
+    assert 1 <= sum(p <= 0.1 for p in values) <= 22  # ten expected at most; beyond these once in 20,000
+    assert np.mean(values) > 0.35
 
 
 @pytest.mark.parametrize("n", [400, 2500])
@@ -140,6 +150,7 @@ def test_nine_of_ten_are_right():
     assert sum(good) >= 0.9 * len(good), list(zip(answers, [t.truth for t in tables], strict=True))
 
 
+@pytest.mark.usefixtures("brief")
 def test_only_the_actions_that_are_given():
     X, action = cloud("rotation", 400)
     choice = suggest_symmetry(X, np.sin(X[:, 0]) + X[:, 1], [action, Negation([0])], progress=False)
@@ -156,6 +167,7 @@ def test_only_the_actions_that_are_given():
         suggest_symmetry(X, X[:, 0], [Rotation((0, 5), 4)])
 
 
+@pytest.mark.usefixtures("brief")
 def test_a_shift_that_is_offered_makes_its_column_periodic():
     rng = np.random.default_rng(0)
     X = np.column_stack((np.full(300, 2.0), rng.uniform(0, 24, 300)))  # the constant column keeps its number
@@ -189,7 +201,178 @@ def test_rounds_are_not_mixed():
     assert "look the same" in choice.advice
 
 
+@pytest.mark.usefixtures("brief")
 def test_classes_have_symmetries_too():
     X, action = cloud("negation", 400)
     choice = suggest_symmetry(X, X.sum(1) > 0, [action, Negation([0])], classify=True, progress=False)
     assert choice.suggested == "Negation()"
+
+
+# What was found wrong before ---------------------------------------------------------------------------------------------
+
+
+def lumps(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    angle, radius = 2 * np.pi * (rng.integers(5, size=n) + 0.2 * rng.random(n)) / 5, 1 + rng.random(n)
+    return radius * np.cos(angle), radius * np.sin(angle), rng
+
+
+@pytest.mark.usefixtures("brief")
+def test_numbers_of_columns_are_those_of_the_table():
+    u, v, rng = lumps()
+    hour = rng.uniform(0, 24, len(u))
+    X = np.column_stack((np.ones(len(u)), u, hour, v))
+    kinds = {2: ("periodic", 24.0)}
+    found = suggest_symmetry(X, u * v, columns=kinds, progress=False)
+    assert "Rotation((1, 3), 5)" in found.tried  # the search has the hour first, and no constant
+    assert found.label("Rotation((1, 3), 5)") == "Rotation((1, 3), 5) of column 1, column 3"
+    action = found.suggested_action
+    assert repr(action) == found.suggested
+    gp = HarmonicGPRegressor(symmetry=action, columns=kinds, max_steps=2, progress=False).fit(X, u * v)
+    assert np.isfinite(gp.predict(X[:5])).all()
+
+
+@pytest.mark.usefixtures("brief")
+def test_a_permutation_is_as_wide_as_the_table():
+    rng = np.random.default_rng(0)
+    X = np.column_stack((rng.gamma(2.0, size=(400, 2)) + rng.gamma(1.0, size=(400, 1)), np.ones(400)))
+    found = suggest_symmetry(X, X[:, 0] * X[:, 1], progress=False)
+    assert "Permutation([1, 0, 2])" in found.tried, str(found)
+    HarmonicGPRegressor(symmetry=Permutation([1, 0, 2]), max_steps=2, progress=False).fit(X, X[:, 0] * X[:, 1])
+
+
+@pytest.mark.usefixtures("brief")
+def test_repeats_stand_in_the_way():
+    rng = np.random.default_rng(0)
+    Z = rng.gamma(2, size=(350, 2)) * rng.choice([-1, 1], (350, 1))
+    found = suggest_symmetry(np.column_stack((Z, 2 * Z[:, 0] + 1)), np.sin(Z[:, 0]) + Z[:, 1], progress=False)
+    assert found.suggested is not None
+    assert found.suggested_action is None
+    assert "leave out column 2" in found.advice or "does not pay" in found.advice
+
+
+@pytest.mark.usefixtures("brief")
+def test_latitudes_stand_where_they_are_read():
+    rng = np.random.default_rng(0)
+    X = np.column_stack((rng.uniform(-60, 60, 300), rng.uniform(-180, 180, 300)))
+    y = np.sin(np.radians(X[:, 0]))
+    for order, there in (((0, 1), False), ((1, 0), True)):
+        kinds = {order.index(0): "latitude", order.index(1): "longitude"}
+        found = suggest_symmetry(X[:, order], y, columns=kinds, progress=False)
+        assert found.suggested.startswith("Longitude(")
+        assert (found.suggested_action is not None) is there
+        assert there or "latitude right after the longitude" in found.advice or "does not pay" in found.advice
+
+
+def test_one_column_of_many_is_seen():
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(rng.normal(size=(1000, 12)))
+    assert invariance_test(Negation(), X).p_value > 0.05
+    X[:, 3] = torch.from_numpy(rng.gamma(1.0, size=1000) - 1)
+    assert invariance_test(Negation(), X).p_value < 0.01
+    assert invariance_test(Negation([[0, 3], [1]]), X).p_value < 0.01
+    assert invariance_test(Negation([0, 1]), X).p_value > 0.05
+    assert invariance_test(Permutation([*range(1, 12), 0]), X).p_value < 0.01
+
+
+def test_a_product_is_judged_as_its_group():
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(np.column_stack((rng.gamma(1.0, size=800), 1000 * rng.normal(size=800))))
+    assert invariance_test(Negation([0]) * Negation([1]), X).p_value < 0.01
+    angle = torch.from_numpy(2 * np.pi * (rng.integers(4, size=800) + 0.2 * rng.random(800)) / 4)
+    plane = torch.stack((angle.cos(), angle.sin()), 1)
+    both = Rotation((0, 1), 4) * Rotation((2, 3), 4)
+    assert invariance_test(both, torch.cat((plane, 1000 * plane[torch.randperm(800)]), 1)).p_value > 0.05
+    skew = torch.from_numpy(rng.gamma(1.0, size=(800, 2)))
+    assert invariance_test(both, torch.cat((skew - 1, 1000 * plane), 1)).p_value < 0.01
+
+
+@pytest.mark.usefixtures("brief")
+def test_equal_rows_count():
+    rng = np.random.default_rng(0)
+    hour = np.minimum(rng.poisson(3, 1500), 23).astype(float)
+    hour[:24] = np.arange(24)
+    found = suggest_symmetry(hour[:, None], rng.integers(0, 2, 1500), classify=True, progress=False)
+    assert found.suggested is None, str(found)
+
+
+@pytest.mark.usefixtures("brief")
+def test_pixels_have_one_scale():
+    rng = np.random.default_rng(0)
+    images = (rng.gamma(2, size=(200, 4, 4)) * np.linspace(0.1, 3, 4)).reshape(200, 16)
+    flip = ImageFlip((4, 4), (1,))
+    found = suggest_symmetry(images, images[:, 3], [flip], columns=("image", (4, 4)), progress=False)
+    assert found.suggested is None
+
+
+def test_the_error_of_the_centre_is_no_asymmetry():
+    refused = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        x = rng.choice([-1, 1], 400) + 0.01 * rng.normal(size=400)
+        X = torch.from_numpy((x - x.mean()) / x.std())[:, None]
+        refused += invariance_test(Negation(), X, draws=199, seed=seed, centred=True).p_value < 0.01
+    assert refused <= 2
+    skewed = torch.from_numpy(np.random.default_rng(0).gamma(2.0, size=(400, 1)))
+    assert invariance_test(Negation(), skewed - skewed.mean(0), centred=True).p_value < 0.01
+
+
+@pytest.mark.usefixtures("brief")
+@pytest.mark.parametrize("X", [np.ones((60, 2)), np.arange(8.0).reshape(4, 2), np.repeat(np.eye(2), 30, 0)])
+def test_nothing_is_said_of_few_rows(X):
+    found = suggest_symmetry(X, np.arange(len(X)), progress=False)
+    assert found.suggested is None
+    assert found.suggested_action is None
+    assert all("too few" in sentence for sentence in found.sentences)
+
+
+@pytest.mark.usefixtures("brief")
+def test_offers_that_make_no_sense():
+    X, _ = cloud("rotation", 100)
+    for action, words in (
+        (Rotation((0, 1), 1), "moves nothing"),
+        (PrincipalNegation(1).fit(torch.from_numpy(X)), "without fit"),
+        (Translation(axis=2, period=24.0, order=6), "declared"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            suggest_symmetry(X, X[:, 0], [action], columns={2: ("periodic", 12.0)}, progress=False)
+    found = suggest_symmetry(X, X[:, 0], [PrincipalNegation(1)], progress=False)
+    assert "negation in 1 way, principal axes" in found.tried
+    with pytest.raises(TypeError, match="takes no symmetry"):
+        suggest_symmetry(X, X[:, 0], symmetry=None)
+    with pytest.raises(TypeError, match="kernels by name"):
+        suggest_symmetry(X, X[:, 0], kernel=gpytorch.kernels.RBFKernel())
+    assert suggest_symmetry(X, X[:, 0], time_budget=1e-6, progress=False).advice.startswith("Nothing was compared")
+
+
+@pytest.mark.usefixtures("brief")
+def test_names_are_not_mathematics(tmp_path):
+    X, _ = cloud("negation", 100)
+    frame = pd.DataFrame(X, columns=["$a_{b$", "c", "d"])
+    suggest_symmetry(frame, X[:, 0], [Negation([0])], progress=False).plot(tmp_path / "names.svg")
+    assert (tmp_path / "names.svg").stat().st_size > 1000
+
+
+@pytest.mark.usefixtures("brief")
+def test_images_of_one_row_of_pixels():
+    X = np.random.default_rng(0).gamma(1.0, size=(100, 4))
+    found = suggest_symmetry(X, X[:, 0], columns=("image", (1, 4)), progress=False)
+    assert any("ImageFlip" in name for name in found.tried)
+
+
+def test_what_the_tests_of_inputs_refuse():
+    X = torch.randn(400, 2, dtype=torch.float64)
+    assert angles_test(X, [1]) == [1.0]
+    for call, words in (
+        (lambda: angles_test(X, [0]), "order"),
+        (lambda: angles_test(torch.zeros(400, 3), [2]), "plane"),
+        (lambda: invariance_test(Rotation((0, 5), 3), X), "at least 6"),
+        (lambda: invariance_test(Permutation([1, 0]), torch.zeros(9, 3)), "2 coordinates"),
+        (lambda: invariance_test(Negation(), X, draws=0), "draws"),
+        (lambda: invariance_test(Negation(), X.reshape(2, 200, 2)), "rows"),
+        (lambda: angles_test(X * torch.nan, [2]), "finite|nan|NaN"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
+    with pytest.raises(TypeError, match="action"):
+        invariance_test("x", X)

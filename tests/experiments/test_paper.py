@@ -9,9 +9,11 @@ import sys
 import numpy as np
 import pytest
 
+from experiments._tables import load_table
 from experiments.flip_mnist import flipped
 from experiments.nystrom import compared
 from experiments.translate_mnist import rolled
+from harmonicgp.data import DataFileError
 
 
 @pytest.fixture
@@ -102,3 +104,34 @@ def test_digits_are_moved_about():
     places = {tuple(np.argwhere(image == 0)[0]) for image in moved}
     assert len(places) == 12
     assert all((image == np.roll(images[0], tuple(np.argwhere(image == 0)[0]), (0, 1))).all() for image in moved)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("kin40k.npz", b"not an archive", "kin40k.npz cannot be read"),
+        ("kin40k.npz", b"", "kin40k.npz cannot be read"),
+        ("3droad.csv", b"a,b,c\n", "3droad.csv"),
+        ("3droad.csv", b"1,2,3\n4,5\n", "3droad.csv is no table of numbers"),
+        ("3droad.csv", b"1,2,nan\n4,5,6\n", "finite numbers"),
+        ("song.csv", b"1\n2\n", "two or more"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:loadtxt. input contained no data")
+def test_broken_files_are_named(folder, file, content, words):
+    (folder / "data" / file).write_bytes(content)
+    with pytest.raises(DataFileError, match=words):
+        load_table(file.partition(".")[0])
+
+
+def test_arrays_that_are_missing_are_named(folder):
+    np.savez(folder / "data" / "pol.npz", X=np.zeros((3, 2)))
+    with pytest.raises(DataFileError, match=r"pol.npz has no y; it has X"):
+        load_table("pol")
+
+
+def test_a_table_of_ones_own(folder):
+    (folder / "data" / "3droad.csv").write_text("id,lon,lat,height\n7,1,2,3\n7,4,5,6\n")
+    table = load_table("3droad")
+    assert table.X.tolist() == [[1, 2], [4, 5]]
+    assert table.y.tolist() == [3, 6]

@@ -34,6 +34,7 @@ from harmonicgp.cli.options import (
     MODEL,
     NOISE_STD,
     PICTURE,
+    PICTURES,
     QUIET,
     REPORT,
     SEED,
@@ -341,7 +342,6 @@ def suggest(
     missing: MISSING = None,
     target_transform: TRANSFORM = None,
     kernel: KERNEL = None,
-    n_inducing: INDUCING = None,
     classify: CLASSIFY = False,
     picture: PICTURE = None,
     seed: SEED = 0,
@@ -357,17 +357,14 @@ def suggest(
     say, kinds = Speaker(quiet), parse_columns(columns or [])
     if picture is not None:
         check_outputs([picture], inputs=[table])
+        if picture.suffix.lower() not in PICTURES:
+            raise UsageError(f"--picture draws {listing(PICTURES)} files; got {picture}.")
     problem = Problem.read(table, say, target, drop or [], kinds, classify=classify)
-    arguments = given(
-        columns=kinds, missing=missing, target_transform=target_transform, kernel=kernel, n_inducing=n_inducing
-    )
+    arguments = given(columns=kinds, missing=missing, target_transform=target_transform, kernel=kernel)
     arguments |= {"random_state": seed, "progress": say.progress, "classify": problem.classify}
     found = estimators_module().suggest_symmetry(problem.X, problem.y, **arguments)
-    if picture is not None:
-        found.plot(picture)
     if quiet:
         typer.echo(found.suggested or "none")
-        return
     say("suggested", found.label(found.suggested) if found.suggested else "none")
     say("", found.advice)
     if 0.9 * len(problem) <= SEARCHED:  # a tenth is set aside
@@ -378,8 +375,10 @@ def suggest(
         say("a fit", f"would take {found.label(found.name)}" + (f" ({found.reason})" if found.reason else ""))
     for sentence in found.sentences:
         say("", sentence)
-    typer.echo("\n" + str(found).partition("\n")[2])
+    if not quiet:
+        typer.echo("\n" + str(found).partition("\n")[2])
     if picture is not None:
+        found.plot(picture)
         say("picture", str(picture))
 
 

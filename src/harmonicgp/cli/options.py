@@ -100,7 +100,10 @@ COLUMNS = Annotated[
     option("--columns", metavar="NAME=KIND,...", help="KIND: longitude, latitude (degrees) or periodic:PERIOD."),
 ]
 
-PICTURE = Annotated[Path | None, option("--picture", metavar="FILE", help="Draw the comparison, a .png file.")]
+PICTURES = (".png", ".svg", ".pdf")
+PICTURE = Annotated[
+    Path | None, option("--picture", metavar="FILE", help="Draw the comparison, a .png, .svg or .pdf file.")
+]
 
 # Options of `fit` alone.
 WEIGHT = Annotated[str | None, option("--weight", metavar="COL", help="Weights; a 2 counts as two rows.")]

@@ -1,11 +1,12 @@
 """Where data come from."""
 
-from harmonicgp.data.files import DataNotFoundError, data_folder, load_npz, standardised_fold
+from harmonicgp.data.files import DataFileError, DataNotFoundError, data_folder, load_npz, standardised_fold
 from harmonicgp.data.streams import index_columns, read_table, stream_rows, stream_table
 from harmonicgp.data.tables import Kind, TableEncoder, UnseenGapsWarning, UnseenLevelsWarning, check_kinds, is_frame
 from harmonicgp.data.writing import TableWriter
 
 __all__ = [
+    "DataFileError",
     "DataNotFoundError",
     "Kind",
     "TableEncoder",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,23 +17,36 @@ class DataNotFoundError(FileNotFoundError):
     """A data file is not there; the message says where it was looked for."""
 
 
+class DataFileError(ValueError):
+    """A data file is there, and is not what it should be; the message names it."""
+
+
 def data_folder() -> Path:
     """The folder that HARMONICGP_DATA names."""
     folder = os.environ.get("HARMONICGP_DATA")
     if not folder:
-        raise DataNotFoundError("set the environment variable HARMONICGP_DATA to a folder of .npz data files.")
+        raise DataNotFoundError("set the environment variable HARMONICGP_DATA to the folder of the data files.")
     if not Path(folder).is_dir():
         raise DataNotFoundError(f"HARMONICGP_DATA is {folder!r}, which is no folder.")
     return Path(folder)
 
 
-def load_npz(name: str) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of NAME.npz in the data folder."""
+def load_npz(name: str, needed: Sequence[str] = ()) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of NAME.npz in the data folder; those that are `needed` (in small letters) must be there."""
     path = data_folder() / f"{name}.npz"
     if not path.is_file():
         raise DataNotFoundError(f"there is no {path.name} in the folder that HARMONICGP_DATA names.")
-    with np.load(path, allow_pickle=False) as file:
-        return {key: file[key] for key in file.files}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise DataFileError(
+            f"{path.name} cannot be read as arrays: {type(error).__name__}. Is the file whole?"
+        ) from None
+    absent = [key for key in needed if key not in {known.lower() for known in arrays}]
+    if absent:
+        raise DataFileError(f"{path.name} has no {', '.join(absent)}; it has {', '.join(arrays) or 'nothing'}.")
+    return arrays
 
 
 class Fold(NamedTuple):

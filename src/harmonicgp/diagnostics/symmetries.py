@@ -52,7 +52,7 @@ def draw_symmetries(choice: SymmetryChoice, path: str | Path | None) -> Figure:
     axes[0].set_yticks(list(places), [_marked(row, choice) for row in rows])
     found = choice.suggested
     figure.suptitle(
-        ("No symmetry of the inputs was found" if found is None else f"* suggested: {choice.label(found)}")
+        ("No symmetry of the inputs was found" if found is None else _plain(f"* suggested: {choice.label(found)}"))
         + "; + what a fit takes.\n"
         "Green: moved inputs look like the others; violet: they leave the data; grey: one block.",
         fontsize=11,
@@ -65,4 +65,8 @@ def draw_symmetries(choice: SymmetryChoice, path: str | Path | None) -> Figure:
 
 def _marked(row: dict[str, Any], choice: SymmetryChoice) -> str:
     marks = "*" * (row["name"] == choice.suggested) + "+" * bool(row["chosen"])
-    return f"{choice.label(row['name'])} {marks}".rstrip()
+    return _plain(f"{choice.label(row['name'])} {marks}".rstrip())
+
+
+def _plain(words: str) -> str:
+    return words.replace("$", r"\$")  # not mathematics

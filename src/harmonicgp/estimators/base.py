@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -33,7 +33,7 @@ from harmonicgp.estimators.candidates import (
     make_kernel,
     step_cost,
 )
-from harmonicgp.estimators.choice import SymmetryChoice
+from harmonicgp.estimators.choice import SymmetryChoice, renumbered
 from harmonicgp.estimators.inputs import Array, Columns, Inputs
 from harmonicgp.estimators.reading import Reading
 from harmonicgp.estimators.rows import Rows
@@ -98,7 +98,7 @@ class HarmonicGPBase(Reading):
             self.dtype, torch.float64 if wide else torch.float32
         )
         kinds, image = self.column_kinds_, self._image()
-        named = isinstance(self.symmetry, Action) or self._offered is not None
+        named = isinstance(self.symmetry, Action) or (self._offered is not None and image is None)
         if named or isinstance(self.kernel, gpytorch.kernels.Kernel):
             columns = Columns.as_given(rows.X, rows.counts, kinds, self._raw_columns(rows.X.shape[1]))
         else:
@@ -251,11 +251,12 @@ class HarmonicGPBase(Reading):
             options += generated(data.columns, data.X, data.counts, family, self._seed, soon)
             options += guessed(data.columns, data.X, family) if self._guessing else ()
         else:  # by `suggest_symmetry`
-            options = options[:1]
-            for action in self._offered:
-                action.check_dim(data.X.shape[1])
-                circles = tuple((j, T) for j, T in action.periods.items() if j not in data.columns.kinds)
-                options.append(Candidate("raw", 0, options[0].warp, family or "block", action, circles))
+            options = [options[0], *(self._offer(a, data, options[0].warp, family or "block") for a in self._offered)]
+        width = len(self.encoded_names_)
+        options = [
+            c if c.declared is None else replace(c, shown=repr(renumbered(c.declared, data.columns.used, width)))
+            for c in options
+        ]
         trials = Trials(
             self.kernel,
             lambda: likelihood(self._dtype),
@@ -264,6 +265,7 @@ class HarmonicGPBase(Reading):
             self._dtype,
             self.learning_rate,
             self._seed,
+            1000 if self._guessing else 300,  # a fit shows it, a suggestion rests on it
         )
         until = math.inf if self.time_budget is None else self._start + 0.3 * self.time_budget
         # disable=None: quiet where there is no terminal
@@ -276,6 +278,26 @@ class HarmonicGPBase(Reading):
             choice = search(data, options, trials, self.posterior, tell, until)
         choice.encoded_names = self.encoded_names_
         return choice
+
+    def _offer(self, action: Action, data: Data, warp: bool, family: Family) -> Candidate:
+        """An action of the user's as a candidate."""
+        action.check_dim(data.X.shape[1])
+        if action.group.order < 2:
+            raise ValueError(f"{action!r} moves nothing: its group has one element.")
+        if isinstance(action, PrincipalNegation):
+            if action.directions is not None:
+                raise ValueError(
+                    f"give {action!r} as it is, without fit: its directions are found among standardised columns."
+                )
+            return Candidate("principal", action.ways, warp, family)
+        for j, period in action.periods.items():
+            kind = data.columns.kinds.get(j)
+            if isinstance(kind, tuple) and kind[1] != period:
+                raise ValueError(
+                    f"{action!r} has a period of {period:g}, but {self.encoded_names_[j]} is declared {kind}."
+                )
+        circles = tuple((j, T) for j, T in action.periods.items() if j not in data.columns.kinds)
+        return Candidate("raw", 0, warp, family, action, circles)
 
     def _exact_noise(self) -> bool:
         """Whether noise is Gaussian, so that small tables have an exact model."""

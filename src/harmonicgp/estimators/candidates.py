@@ -7,7 +7,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import gpytorch
@@ -27,7 +27,7 @@ from harmonicgp.actions import (
     Translation,
 )
 from harmonicgp.actions.negation import strided
-from harmonicgp.estimators.evidence import angles_test, invariance_test
+from harmonicgp.estimators.evidence import FEW, angles_test, by_counts, invariance_test, mixed_columns
 from harmonicgp.estimators.inputs import Array, Columns, Inputs
 from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
 from harmonicgp.groups import Resolution
@@ -56,6 +56,7 @@ class Candidate:
     posterior: Family = "block"
     declared: Action | None = None
     periods: tuple[tuple[int, float], ...] = ()  #: encoded columns taken as periodic, which the user has not said
+    shown: str = field(default="", compare=False)  #: the declared action with the table's numbers of columns
 
     def columns(self, columns: Columns) -> Columns:
         """The columns as this candidate takes them."""
@@ -70,7 +71,7 @@ class Candidate:
     def name(self) -> str:
         """In words."""
         if self.declared is not None:
-            return f"{self.declared!r}"
+            return self.shown or f"{self.declared!r}"
         what = "one block" if self.ways == 0 else f"negation in {self.ways} way{'s' if self.ways > 1 else ''}"
         return f"{what}, {'columns' if self.axes == 'raw' else 'principal axes'}"
 
@@ -89,7 +90,9 @@ def candidates(columns: Columns, warp: bool | None, family: Family | None) -> It
     if columns.image is not None:
         h, w = columns.image
         yield Candidate(posterior=first)
-        yield Candidate(posterior=first, declared=ImageFlip((h, w)))
+        flips = tuple(axis for axis, pixels in enumerate((h, w)) if pixels > 1)
+        if flips:
+            yield Candidate(posterior=first, declared=ImageFlip((h, w), flips))
         for step in (4, 2):
             if h % step == 0 and w % step == 0 and 1 < (h // step) * (w // step) <= 64:
                 yield Candidate(posterior=first, declared=ImageShift((h, w), step))
@@ -131,18 +134,19 @@ def generated(
 ) -> Iterator[Candidate]:
     """Rotations of a plane and exchanges of columns under which the rows look the same, none for images.
 
+    Fewer than 300 rows do not tell a square from a disc: no rotations then.
     `until`, a time, cuts the looking short.
     """
     if columns.image is not None:
         return
-    some = np.sort(np.random.default_rng(seed).permutation(len(X))[:LOOKED])
-    inputs = Inputs.fit(X[some], None if counts is None else counts[some], columns)
+    some = by_counts(len(X), counts, LOOKED, seed)
+    inputs = Inputs.fit(X[some], None, columns)
     plain = inputs.plain
     if len(plain) < 2:
         return
     rows = torch.from_numpy(inputs.transform(X[some]))
     planes: list[tuple[int, float, Action]] = []
-    for i, j in itertools.combinations(plain[:PLANES], 2):
+    for i, j in itertools.combinations(plain[:PLANES], 2) if len(rows) >= FEW else ():
         if time.perf_counter() > until:
             return
         fits = [(o, p) for o, p in zip(ORDERS, angles_test(rows[:, [i, j]], ORDERS), strict=True) if p >= 0.05]
@@ -223,7 +227,7 @@ def make_kernel(
         return copy.deepcopy(kernel).to(rows.dtype)
     parts: list[gpytorch.kernels.Kernel] = []
     plain, kinds = inputs.plain, inputs.kinds
-    mixed = _mixed(action, plain)
+    mixed = {i for part in mixed_columns(action, inputs.d) for i in part} if action is not None else set()
     for own, ard in (([i for i in plain if i not in mixed], True), ([i for i in plain if i in mixed], False)):
         if own:
             part = _stationary(kernel, len(own) if ard else None, own if len(own) < inputs.d else None)
@@ -245,17 +249,6 @@ def make_kernel(
     scaled = gpytorch.kernels.ScaleKernel(product, outputscale_constraint=_log_scale()).to(rows.dtype)
     scaled.outputscale = 1.0
     return scaled
-
-
-def _mixed(action: Action | None, plain: list[int]) -> set[int]:
-    """The columns between which the action takes values about."""
-    if action is None or isinstance(action, Negation | Translation):
-        return set()
-    if isinstance(action, Rotation):
-        return set(action.plane)
-    if isinstance(action, Permutation):
-        return {i for i, j in enumerate(action.permutation) if i != j}
-    return set(plain)
 
 
 def _log_scale(lower: float = 0.0) -> gpytorch.constraints.GreaterThan:

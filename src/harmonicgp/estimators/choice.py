@@ -40,9 +40,8 @@ class SymmetryChoice:
     @property
     def name(self) -> str:
         """In words."""
-        if self.action is None:
-            return self.candidate.name
-        return self.candidate.name if self.candidate.ways else repr(self.action)
+        searched = self.candidate.ways or self.candidate.declared is not None
+        return self.candidate.name if self.action is None or searched else repr(self.action)
 
     # What was found ---------------------------------------------------------------------------------------------------
 
@@ -102,18 +101,28 @@ class SymmetryChoice:
         """The suggested symmetry as an estimator takes it, `HarmonicGPRegressor(symmetry=...)`; None where there is none.
 
         Of columns as the estimator encodes them: those of the table, where it has no categories and no dates. A shift also needs
-        its column declared, `columns={name: ("periodic", period)}`.
+        its column declared, `columns={name: ("periodic", period)}`. Also None where no action says it, `advice` then says why.
         """
+        return self._use()[0]
+
+    def _use(self) -> tuple[Action | None, str]:
+        """The action to use, or what stands in its way."""
         name = self.suggested
         if name is None or name not in self.tried or self.columns is None:
-            return None
+            return None, ""
         candidate, columns = self.tried[name], self.columns
+        if columns.repeats:
+            names = ", ".join(self.encoded_names[j] for j in columns.repeats)
+            return None, f"to use it, leave out {names}: an action would not move what repeats another column"
         if candidate.declared is not None:
-            return _renumbered(candidate.declared, list(columns.used))
+            turned = candidate.declared
+            if isinstance(turned, Longitude) and columns.used[turned.axis + 1] != columns.used[turned.axis] + 1:
+                return None, "to use it, put the latitude right after the longitude"
+            return renumbered(turned, columns.used, len(self.encoded_names)), ""
         if candidate.axes == "principal":
-            return PrincipalNegation(candidate.ways)
+            return PrincipalNegation(candidate.ways), ""
         plain = [j for j in columns.used if j not in columns.kinds]
-        return Negation([[plain[i] for i in subset] for subset in strided(len(plain), candidate.ways)])
+        return Negation([[plain[i] for i in subset] for subset in strided(len(plain), candidate.ways)]), ""
 
     # Words ------------------------------------------------------------------------------------------------------------
 
@@ -136,7 +145,9 @@ class SymmetryChoice:
             if row["blocks"] == 1:
                 continue
             words = self.label(row["name"])
-            if row["same"] is not None:
+            if row["same"] is None:
+                words += ": too few different rows to tell whether the inputs have it"
+            else:
                 inputs = "moved inputs look like the others" if row["same"] else "moved inputs leave the data"
                 words += f": {inputs} (p = {row['p_value']:.2g})"
             parts = [words]
@@ -160,16 +171,20 @@ class SymmetryChoice:
     def advice(self) -> str:
         """What to do about what is suggested, in a sentence."""
         rows = self.ranked
-        if not rows or not rows[0]["same"]:
+        if all(row["blocks"] == 1 for row in rows):
+            return f"Nothing was compared{f': {self.reason}' if self.reason else ''}."
+        if not rows[0]["same"]:
             return "No symmetry of the inputs was found."
-        first, action = rows[0], self.suggested_action
+        first = rows[0]
         if first["gain"] is not None and first["gain"] < -MARGIN:
             return f"The inputs look the same after it, but it does not pay: its bound is {_against(first['gain'])} one block's."
-        use = "" if action is None else f"; to use it: symmetry={action!r}"
+        action, obstacle = self._use()
+        use = f"; {obstacle}" if obstacle else "" if action is None else f"; to use it: symmetry={action!r}"
         periods = self.tried[first["name"]].periods if first["name"] in self.tried else ()
-        if periods and self.encoded_names:
+        if action is not None and periods and self.encoded_names:
             kinds = {self._key(j): ("periodic", period) for j, period in periods}
             use += f", columns={kinds!r}"
+            use += " beside those that you have declared" if self.columns is not None and self.columns.kinds else ""
         return f"The inputs look the same after it{use}."
 
     def _key(self, j: int) -> int | str:
@@ -214,9 +229,9 @@ def _against(gain: float) -> str:
     return f"{abs(gain):.3f} nats a row {'above' if gain > 0 else 'below'}"
 
 
-def _renumbered(action: Action, columns: list[int]) -> Action:
-    """An action on the model's columns as one on the table's."""
-    if columns == list(range(len(columns))) or not columns:
+def renumbered(action: Action, columns: Sequence[int], width: int) -> Action:
+    """An action on the model's columns as one on the table's, of that width."""
+    if list(columns) == list(range(width)):
         return action
     if isinstance(action, Rotation):
         return Rotation((columns[action.plane[0]], columns[action.plane[1]]), action.order)
@@ -225,7 +240,7 @@ def _renumbered(action: Action, columns: list[int]) -> Action:
     if isinstance(action, Translation):
         return Translation(axis=columns[action.axis], period=action.period, order=action.order)
     if isinstance(action, Permutation):
-        order = list(range(max(columns) + 1))
+        order = list(range(width))
         for i, j in enumerate(action.permutation):
             order[columns[i]] = columns[j]
         return Permutation(order)

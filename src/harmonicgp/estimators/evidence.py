@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from harmonicgp._validation import check_points, whole_number
-from harmonicgp.actions import Action, Negation, Rotation
+from harmonicgp.actions import Action, Negation, Permutation, Product, Rotation, Translation
 from harmonicgp.groups import Group
 
 #: Bandwidths of the test's kernel, in median distances, each half of the one before.
 WIDTHS = (2.0, 1.0, 0.5, 0.25)
 #: Values of the kernel that a test takes, at most (of points, 16 times as many numbers): large groups are tested on fewer rows.
 VALUES = 2_000_000
+#: Columns that are looked at one by one, at most.
+COLUMNS = 32
 #: Rows whose angles are looked at, and widths of radii that they are looked at in.
 ANGLES, RINGS = 50_000, 4
+#: Fewer rows than this tell nothing by their angles.
+FEW = 300
 
 
 class Evidence(NamedTuple):
@@ -28,14 +33,17 @@ class Evidence(NamedTuple):
     p_value: float
 
 
-def invariance_test(action: Action, X: Tensor, n: int = 1000, draws: int = 499, seed: int = 0) -> Evidence:
+def invariance_test(
+    action: Action, X: Tensor, n: int = 1000, draws: int = 999, seed: int = 0, centred: bool = False
+) -> Evidence:
     """Compare (at most n of) the rows X [N, d] with their images under all elements of the group.
 
     Maximum mean discrepancy (Gretton et al. 2012), with Gaussian kernels of four widths, between the rows and the rows moved by
     every element: the mean of sum_t k_t(x, x') over all frequencies t but the first. Rows that have the symmetry are as likely as
     the same rows each moved by an element at random; so drawing elements gives an exact p-value. Once on all columns, once on
-    those that move, for a rotation also by the angles of all rows (`angles_test`); the smallest p-value is multiplied by their
-    number. A small one says that the action leads out of the data; a large one, that nothing was seen to speak against it.
+    those that move, once column by column, for a rotation also by the angles of all rows (`angles_test`); the smallest p-value is
+    multiplied by their number. A small one says that the action leads out of the data; a large one, that nothing was seen to
+    speak against it. With `centred` the centre of a negation comes from the same rows: the best within its error is taken.
 
     Examples:
         >>> import torch
@@ -44,24 +52,46 @@ def invariance_test(action: Action, X: Tensor, n: int = 1000, draws: int = 499, 
         >>> invariance_test(Negation(), x).p_value > 0.05, invariance_test(Negation(), x.exp()).p_value < 0.01
         (True, True)
     """
+    if not isinstance(action, Action):
+        raise TypeError(f"action must be one of harmonicgp.actions; got {action!r}.")
     check_points(X, "X")
+    if X.ndim != 2:
+        raise ValueError(f"X holds rows [N, d]; got shape {tuple(X.shape)}.")
+    action.check_dim(X.shape[-1])
     whole_number(n, "n", 2)
+    whole_number(draws, "draws", 1)
     group = action.group
     generator = torch.Generator().manual_seed(seed)
     n = min(n, max(50, min(math.isqrt(VALUES // group.order), 16 * VALUES // (group.order * X.shape[-1]))))
     rows = X.detach().double()[torch.randperm(len(X), generator=generator)[:n]]
     if len(rows) < 4 or group.order < 2:
         return Evidence(0.0, 1.0)
+    if centred and isinstance(action, Negation):
+        rows = rows - _centre(X.detach().double(), generator)
     orbit = action._orbit(rows)  # [|G|, n, d]
     moves = (orbit[1:, :8] - rows[:8]).abs().amax((0, 1)) > 0
     places = _places(action, orbit, moves)
     tests = [places] if bool(moves.all()) else [places, _places(action, orbit[..., moves], moves[moves], moves)]
     elements = torch.randint(group.order, (draws, len(rows)), generator=generator)
     found = [_compare(group, part, elements) for part in tests]
-    if isinstance(action, Rotation):
-        found.append(Evidence(0.0, angles_test(X[:, list(action.plane)], [action.order])[0]))
+    if tests[-1].shape[-1] <= COLUMNS:
+        found.append(_columns(tests[-1], elements))
+    for part in action.factors if isinstance(action, Product) else (action,):
+        if isinstance(part, Rotation):
+            found.append(Evidence(0.0, angles_test(X[:, list(part.plane)], [part.order])[0]))
     p = min(1.0, len(found) * min(evidence.p_value for evidence in found))
     return Evidence(max(evidence.distance for evidence in found), p)
+
+
+def by_counts(rows: int, counts: np.ndarray[Any, Any] | None, most: int, seed: int) -> np.ndarray[Any, Any]:
+    """Numbers of rows as they were before equal ones were merged and counted: `most` of them, at random, if there are more."""
+    rng = np.random.default_rng(seed)
+    if counts is None:
+        return np.sort(rng.permutation(rows)[:most])
+    total = counts.sum()
+    if total <= most and (counts == np.round(counts)).all():
+        return np.repeat(np.arange(rows), counts.astype(np.int64))
+    return np.sort(rng.choice(rows, size=min(most, math.ceil(total)), p=counts / total))
 
 
 def angles_test(X: Tensor, orders: Sequence[int]) -> list[float]:
@@ -72,9 +102,13 @@ def angles_test(X: Tensor, orders: Sequence[int]) -> list[float]:
     are counted (they come from the same rows), and the smallest p-value is multiplied by their number. It sees the corners of a
     square, which distances hardly do. Fewer than 300 rows tell nothing.
     """
+    check_points(X, "X")
+    if X.ndim != 2 or X.shape[1] != 2:
+        raise ValueError(f"X holds points of a plane [N, 2]; got shape {tuple(X.shape)}.")
+    orders = [whole_number(order, "the order", 1) for order in orders]
     x = X.detach().double()[:: 1 + len(X) // ANGLES]
     spread = x.std(0)
-    if len(x) < 300 or not bool((spread > 1e-12).all()):
+    if len(x) < FEW or not bool((spread > 1e-12).all()):
         return [1.0 for _ in orders]
     x = (x - x.mean(0)) / spread
     radius = x.square().sum(-1).sqrt()
@@ -110,8 +144,26 @@ def angles_test(X: Tensor, orders: Sequence[int]) -> list[float]:
     values = []
     for order in orders:
         against = [float(tails[j - 1]) for j in range(1, highest + 1) if j % order]
-        values.append(min(1.0, RINGS * len(against) * min(against, default=1.0)))
+        values.append(min(1.0, RINGS * len(against) * min(against)) if against else 1.0)
     return values
+
+
+def _centre(X: Tensor, generator: torch.Generator) -> Tensor:
+    """Of each column, within three standard errors of zero: where a row and another lie most often on either side of it."""
+    some = X[torch.randperm(len(X), generator=generator)[:200]]
+    one, other = torch.triu_indices(len(some), len(some))
+    centre = torch.zeros(X.shape[1], dtype=X.dtype)
+    for j in range(min(X.shape[1], COLUMNS)):
+        middles = (some[one, j] + some[other, j]) / 2
+        error = 3 * float(X[:, j].std()) / math.sqrt(len(X))
+        best, reach = 0.0, error
+        for _ in range(4):  # ever finer, with ever narrower kernels
+            tried = best + reach * torch.linspace(-1, 1, 9, dtype=X.dtype)
+            tried = tried.clamp(-error, error)
+            heights = (-0.5 * ((middles - tried[:, None]) / max(reach, 1e-12)).square()).exp().sum(1)
+            best, reach = float(tried[heights.argmax()]), reach / 4
+        centre[j] = best
+    return centre
 
 
 def _places(action: Action, orbit: Tensor, moves: Tensor, of: Tensor | None = None) -> Tensor:
@@ -125,10 +177,10 @@ def _places(action: Action, orbit: Tensor, moves: Tensor, of: Tensor | None = No
         periods = {names.index(axis): period for axis, period in periods.items() if axis in names}
     circles = [axis in periods for axis in range(orbit.shape[-1])]
     spread = (orbit - orbit.mean((0, 1))).square().mean((0, 1)).sqrt()
-    if not isinstance(action, Negation):
-        mixed = torch.tensor([bool(move) and not circle for move, circle in zip(moves, circles, strict=True)])
-        if bool(mixed.any()):
-            spread = torch.where(mixed, spread[mixed].square().mean().sqrt(), spread)
+    for part in mixed_columns(action, len(of) if of is not None else orbit.shape[-1]):
+        own = part if of is None else [names.index(axis) for axis in part if axis in names]
+        own = [axis for axis in own if moves[axis] and not circles[axis]]
+        spread[own] = spread[own].square().mean().sqrt()
     scaled = orbit / torch.where(spread > 1e-12, spread, torch.ones_like(spread))
     if not periods:
         return scaled
@@ -140,6 +192,49 @@ def _places(action: Action, orbit: Tensor, moves: Tensor, of: Tensor | None = No
         else:
             columns.append(scaled[..., axis])
     return torch.stack(columns, -1)
+
+
+def mixed_columns(action: Action, d: int) -> list[list[int]]:
+    """Groups of columns between which an action takes values about."""
+    if isinstance(action, Product):
+        parts = [group for factor in action.factors for group in mixed_columns(factor, d)]
+        joined: list[set[int]] = []
+        for part in parts:
+            touched = [group for group in joined if group & set(part)]
+            joined = [group for group in joined if not group & set(part)] + [set(part).union(*touched)]
+        return [sorted(group) for group in joined]
+    if isinstance(action, Negation | Translation):
+        return []
+    if isinstance(action, Rotation):
+        return [list(action.plane)]
+    if isinstance(action, Permutation):
+        moved = [i for i, j in enumerate(action.permutation) if i != j]
+        return [moved] if moved else []
+    return [list(range(d))]
+
+
+def _columns(orbit: Tensor, elements: Tensor) -> Evidence:
+    """Column by column: means of waves of each, in standard deviations, the largest of all.
+
+    What one column says is lost among many in a distance of all.
+    """
+    frequencies = torch.tensor([0.5, 1.0, 2.0], dtype=orbit.dtype)
+    angle = orbit[..., None] * frequencies
+    waves = torch.cat((angle.sin(), angle.cos()), -1).flatten(2)  # [|G|, n, 6 d]
+    waves = waves - waves.mean(0)
+    spread = waves.square().mean(0).sum(0).sqrt()  # of the sum over rows, elements at random
+    known = spread > 1e-9
+    waves = waves[..., known] / spread[known]
+    if not bool(known.any()):
+        return Evidence(0.0, 1.0)
+    first = waves[0].sum(0).abs().max()
+    n = torch.arange(orbit.shape[1])
+    if len(orbit) == 2:  # one product: an element changes signs
+        signs = (1 - 2 * elements).to(orbit.dtype)
+        others = (signs @ waves[0]).abs().amax(-1)
+    else:
+        others = torch.stack([waves[element, n].sum(0).abs().max() for element in elements])
+    return Evidence(0.0, float((1 + (others >= first - 1e-12).sum()) / (1 + len(elements))))
 
 
 def _compare(group: Group, orbit: Tensor, elements: Tensor) -> Evidence:

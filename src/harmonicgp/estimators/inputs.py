@@ -87,6 +87,7 @@ class Columns:
     skewed: tuple[int, ...] = ()
     image: tuple[int, int] | None = None
     notes: tuple[str, ...] = ()
+    repeats: tuple[int, ...] = ()  #: columns that are left out because they repeat others
 
     @classmethod
     def as_given(cls, X: Array, counts: Array | None, kinds: Mapping[int, Kind], raw: Sequence[int] = ()) -> Columns:
@@ -121,7 +122,7 @@ class Columns:
         skewed = _skewed(X, counts, kept)
         if not kept and not special:
             kept = plain[:1]  # a constant to stand on
-        return cls((*special, *kept), dict(kinds), frozenset(special), skewed, None, tuple(notes))
+        return cls((*special, *kept), dict(kinds), frozenset(special), skewed, None, tuple(notes), tuple(duplicate))
 
     def with_periods(self, periods: Iterable[tuple[int, float]]) -> Columns:
         """The same with some columns taken as periodic."""

@@ -22,13 +22,15 @@ from harmonicgp.estimators.candidates import (
     step_cost,
 )
 from harmonicgp.estimators.choice import MARGIN, SymmetryChoice
-from harmonicgp.estimators.evidence import invariance_test
+from harmonicgp.estimators.evidence import ANGLES, Evidence, by_counts, invariance_test
 from harmonicgp.estimators.inputs import Array, Columns, Inputs
 from harmonicgp.features import Features
 from harmonicgp.inference.closed_form import MAX_DENSE
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.training import Schedule, fit
 
+#: Different rows that it takes to say anything about their symmetry.
+DISTINCT = 20
 #: Rows on which the residual of the kernel is measured.
 MEASURED = 2000
 
@@ -94,6 +96,7 @@ class Trials:
     dtype: torch.dtype
     learning_rate: float
     seed: int
+    tested: int  #: rows that the test of the inputs takes
 
 
 def search(
@@ -108,7 +111,7 @@ def search(
     table: list[dict[str, Any]] = []
     cost, standing, decided = 0.0, list(options), 1
     best: dict[Candidate, float] = {}
-    evidence: dict[str, tuple[float, float]] = {}
+    evidence: dict[str, Evidence | None] = {}
     for number, stage in enumerate(ROUNDS, start=1):
         N = len(data.X)
         chosen = np.sort(np.random.default_rng([trials.seed, number]).permutation(N)[: stage.rows])
@@ -180,7 +183,7 @@ def _trial(
     trials: Trials,
     stage: Round,
     either: bool,
-    evidence: dict[str, tuple[float, float]],
+    evidence: dict[str, Evidence | None],
 ) -> dict[str, Any]:
     """A short fit: its bound per row, and what it cost by the model; `either` lets the finish choose the posterior.
 
@@ -213,9 +216,13 @@ def _trial(
     if action is not None:
         if candidate.name not in evidence:  # of the columns as they are: warped ones are symmetric, whatever they were
             straight = Inputs.fit(data.X, data.counts, columns, False, candidate.axes == "principal")
-            moved = data.tensors(straight, torch.float64)[0]
-            evidence[candidate.name] = invariance_test(action, moved, seed=trials.seed)
-        row["distance"], row["p_value"] = evidence[candidate.name]
+            rows_ = by_counts(N, data.counts, ANGLES, trials.seed)
+            moved = torch.from_numpy(straight.transform(data.X[rows_]))
+            known = len(np.unique(moved.numpy(), axis=0)) >= DISTINCT
+            evidence[candidate.name] = (
+                invariance_test(action, moved, trials.tested, seed=trials.seed, centred=True) if known else None
+            )
+        row["distance"], row["p_value"] = evidence[candidate.name] or (None, None)
     schedule = Schedule(
         max_steps=stage.steps,
         batch_size=batch,

@@ -31,6 +31,13 @@ def suggest_symmetry(
         >>> found.suggested
         'negation in 1 way, columns'
     """
+    for name in ("symmetry", "checkpoint_dir"):
+        if name in arguments:
+            raise TypeError(f"suggest_symmetry takes no {name}: it searches, and keeps nothing.")
+    if "kernel" in arguments and not isinstance(arguments["kernel"], str):
+        raise TypeError(
+            "suggest_symmetry takes kernels by name: a kernel of your own is fitted as it is, without a search."
+        )
     model: Any = (HarmonicGPClassifier if classify else HarmonicGPRegressor)(**arguments)
     model._guessing = True
     if candidates is not None:
