@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from experiments._runner import positive, whole
 from experiments._training import Row, Score, draw_curves, markdown, scaled, train
 from harmonicgp._files import write_text_atomically
 from harmonicgp.data import load_npz
@@ -74,7 +75,14 @@ def accuracy(data: Digits, likelihood: RobustMaxLikelihood) -> Score:
     return score
 
 
-def compare(name: str, title: str, models: Models, steps: int, output: Path) -> dict[str, Any]:
+#: Of both experiments: what the runner asks for beside the size.
+OPTIONS = {
+    "rate": {"type": positive, "metavar": "RATE", "help": "of Adam (default: 0.001, the paper's)"},
+    "steps": {"type": whole, "metavar": "N", "help": "of each model (default: by the size)"},
+}
+
+
+def compare(name: str, title: str, models: Models, output: Path, steps: int, rate: float = 0.001) -> dict[str, Any]:
     """Train all models for equal steps; write NAME.md and the curves, NAME.png, anew after each."""
     columns = {"model": "", "step": "", "accuracy": ".2f", "nll": ".3f", "loss": ".3f", "first_block": ".2f",
                "seconds_per_step": ".3f"}  # fmt: skip
@@ -84,8 +92,8 @@ def compare(name: str, title: str, models: Models, steps: int, output: Path) -> 
         kernel = scaled(gpytorch.kernels.RBFKernel(), data.X[:2000])
         likelihood = RobustMaxLikelihood(CLASSES)
         score = accuracy(data, likelihood)
-        rows.append(train(model, make(kernel, data.X), likelihood, data.X, data.y, score, steps=steps, rate=0.001))
+        rows.append(train(model, make(kernel, data.X), likelihood, data.X, data.y, score, steps=steps, rate=rate))
         write_text_atomically(output / f"{name}.md", markdown(rows, columns) + "\n")
-        draw_curves(output / f"{name}.png", rows, panels, f"{title}, {len(data.X):,} images")
+        draw_curves(output / f"{name}.png", rows, panels, f"{title}, {len(data.X):,} images, Adam {rate:g}")
     print(markdown(rows, columns))
     return {"rows": rows}

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from harmonicgp import __version__
@@ -18,11 +19,14 @@ SIZES = ("small", "medium", "paper")
 
 
 def run(
-    name: str, description: str, experiment: Callable[..., Mapping[str, Any]], tables: Sequence[str] | None = None
+    name: str,
+    description: str,
+    experiment: Callable[..., Mapping[str, Any]],
+    options: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> None:
     """Parse `--size` and `--output`, run the experiment, write its figures to NAME.json and print where all is.
 
-    An experiment on `tables` has `--tables` too, and gets those that are asked for, or None, as its third argument.
+    `options` are further arguments, as argparse takes them; those that are given reach the experiment by name, and the JSON.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m experiments.{name}",
@@ -31,27 +35,54 @@ def run(
     )
     parser.add_argument("--size", choices=SIZES, default="small", help="how much to compute (default: small)")
     parser.add_argument("--output", type=Path, default=Path("out"), help="folder for results (default: out)")
-    if tables is not None:
-        parser.add_argument(
-            "--tables", nargs="+", choices=tables, metavar="NAME", help=f"only these, of {', '.join(tables)}"
-        )
+    for option, settings in options.items():
+        parser.add_argument(f"--{option}", **settings)
     arguments = parser.parse_args()
     try:
         arguments.output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         parser.error(f"cannot write to --output {arguments.output}: {error.strerror}")
+    chosen = {option: value for option in options if (value := getattr(arguments, option)) is not None}
     before = _written(arguments.output)
     start = time.perf_counter()
     try:
-        results = experiment(arguments.size, arguments.output, *([] if tables is None else [arguments.tables]))
+        results = experiment(arguments.size, arguments.output, **chosen)
     except (DataNotFoundError, DataFileError, MissingExtraError) as error:
         parser.exit(1, f"{error}\n")
     seconds = round(time.perf_counter() - start, 2)
-    record = {"experiment": name, "size": arguments.size, "version": __version__, "seconds": seconds, **results}
+    record = {
+        "experiment": name,
+        "size": arguments.size,
+        **chosen,
+        "version": __version__,
+        "seconds": seconds,
+        **results,
+    }
     path = arguments.output / f"{name}.json"
     write_text_atomically(path, json.dumps(record, indent=2) + "\n")
     new = [file.name for file, when in sorted(_written(arguments.output).items()) if before.get(file) != when]
     print(f"{seconds} s; in {arguments.output}: {', '.join(new)}")
+
+
+def some_of(names: Sequence[str]) -> dict[str, Any]:
+    """An option that takes some of these names."""
+    return {"nargs": "+", "choices": names, "metavar": "NAME", "help": f"only these, of {', '.join(names)}"}
+
+
+def positive(text: str) -> float:
+    """A number above zero, as an argument."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not above zero")
+    return value
+
+
+def whole(text: str) -> int:
+    """A whole number from one on, as an argument."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return value
 
 
 def _written(folder: Path) -> dict[Path, int]:

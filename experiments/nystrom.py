@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments._runner import run
+from experiments._runner import run, some_of
 from experiments._tables import load_table
 from experiments._training import Row, harmonic, markdown, orthogonal, scaled, sparse
 from harmonicgp._extras import require
@@ -147,4 +147,4 @@ def draw(path: Path, rows: list[Row]) -> None:
 
 
 if __name__ == "__main__":
-    run("nystrom", __doc__, experiment, TABLES)
+    run("nystrom", __doc__, experiment, {"tables": some_of(TABLES)})

@@ -23,7 +23,7 @@ from typing import Any
 import gpytorch
 import torch
 
-from experiments._runner import run
+from experiments._runner import run, some_of
 from experiments._tables import OWN, Table, load_table, split
 from experiments._training import Row, Score, draw_curves, harmonic, markdown, orthogonal, scaled, sparse, train
 from harmonicgp._files import write_text_atomically
@@ -157,4 +157,4 @@ def ours(table: Table, seed: int, budget: float) -> Row:
 
 
 if __name__ == "__main__":
-    run("regression", __doc__, experiment, TABLES["paper"])
+    run("regression", __doc__, experiment, {"tables": some_of(TABLES["paper"])})

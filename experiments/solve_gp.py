@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments._runner import run
+from experiments._runner import run, some_of
 from experiments._tables import load_table
 from experiments.regression import SIZES, compare, report
 
@@ -30,4 +30,4 @@ def experiment(size: str, output: Path, tables: Sequence[str] | None = None) -> 
 
 
 if __name__ == "__main__":
-    run("solve_gp", __doc__, experiment, TABLES)
+    run("solve_gp", __doc__, experiment, {"tables": some_of(TABLES)})

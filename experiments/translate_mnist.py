@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments._mnist import SHAPE, Array, Digits, Models, compare, load_digits
+from experiments._mnist import OPTIONS, SHAPE, Array, Digits, Models, compare, load_digits
 from experiments._runner import run
 from experiments._training import harmonic, sparse
 from harmonicgp.actions import ImageShift, Negation
@@ -47,12 +47,12 @@ def models(data: Digits, grey: Digits, m: int) -> Models:
     }
 
 
-def experiment(size: str, output: Path) -> Mapping[str, Any]:
+def experiment(size: str, output: Path, rate: float = 0.001, steps: int | None = None) -> Mapping[str, Any]:
     """The models, compared."""
-    n, n_test, m, steps = SIZES[size]
+    n, n_test, m, usual = SIZES[size]
     data, grey = (load_digits(n, n_test, rolled, about_grey) for about_grey in (False, True))
-    return compare("translate_mnist", "Translate-MNIST", models(data, grey, m), steps, output)
+    return compare("translate_mnist", "Translate-MNIST", models(data, grey, m), output, steps or usual, rate)
 
 
 if __name__ == "__main__":
-    run("translate_mnist", __doc__, experiment)
+    run("translate_mnist", __doc__, experiment, OPTIONS)
