@@ -43,7 +43,7 @@ def draw_symmetries(choice: SymmetryChoice, path: str | Path | None) -> Figure:
             )
         axis.set_title(title, fontsize=10)
         axis.set_xlabel(unit, fontsize=9)
-        axis.margins(x=0.6 if unit.startswith("distance") else 0.25)
+        axis.margins(x=0.8 if unit.startswith("distance") else 0.25)
         if unit.startswith("distance") and not any(values):
             axis.set_xlim(0.0, 0.1)
         axis.locator_params(axis="x", nbins=5)
