@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,22 +37,33 @@ class Digits(NamedTuple):
 Models = dict[str, tuple[Digits, Callable[[gpytorch.kernels.Kernel, Tensor], Features]]]
 
 
+#: Moves images [n, h, w]; returns them, and their classes where these are not the digits.
+Move = Callable[[Array, np.random.Generator], "Array | tuple[Array, Array]"]
+
+
 def load_digits(
-    n: int, n_test: int, move: Callable[[Array, np.random.Generator], Array], grey: bool = False, seed: int = 0
+    n: int, n_test: int, move: Move, grey: bool = False, seed: int = 0, only: Sequence[int] = range(10)
 ) -> Digits:
-    """MNIST, or its first rows, with every image moved at random; pixels in [0, 1] less their training means, or less 1/2."""
+    """MNIST, or its first rows, with every image moved at random; pixels in [0, 1] less their training means, or less 1/2.
+
+    `only` leaves the other digits out.
+    """
     data = load_npz("mnist", ("x_train", "y_train", "x_test", "y_test"))
     names = {key.lower(): key for key in data}
-    images, labels, images_test, labels_test = (data[names[key]] for key in ("x_train", "y_train", "x_test", "y_test"))
     rng = np.random.default_rng(seed)
-    X, X_test = (
-        move(part[:count].reshape(-1, *SHAPE), rng).reshape(-1, 784) / np.float32(255)
-        for part, count in ((images, n), (images_test, n_test))
-    )
+
+    def part(which: str, count: int) -> tuple[Array, Array]:
+        labels = data[names[f"y_{which}"]]
+        kept = np.flatnonzero(np.isin(labels, list(only)))[:count]
+        moved = move(data[names[f"x_{which}"]][kept].reshape(-1, *SHAPE), rng)
+        images, classes = moved if isinstance(moved, tuple) else (moved, labels[kept])
+        return images.reshape(-1, 784) / np.float32(255), classes
+
+    (X, y), (X_test, y_test) = part("train", n), part("test", n_test)
     centre = np.float32(0.5) if grey else X.mean(0)
     return Digits(
-        torch.from_numpy((X - centre).astype(np.float32)), torch.from_numpy(labels[:n].astype(np.float32)),
-        torch.from_numpy((X_test - centre).astype(np.float32)), torch.from_numpy(labels_test[:n_test].astype(np.int64)),
+        torch.from_numpy((X - centre).astype(np.float32)), torch.from_numpy(y.astype(np.float32)),
+        torch.from_numpy((X_test - centre).astype(np.float32)), torch.from_numpy(y_test.astype(np.int64)),
     )  # fmt: skip
 
 
@@ -90,7 +101,7 @@ def compare(name: str, title: str, models: Models, output: Path, steps: int, rat
     rows: list[Row] = []
     for model, (data, make) in models.items():
         kernel = scaled(gpytorch.kernels.RBFKernel(), data.X[:2000])
-        likelihood = RobustMaxLikelihood(CLASSES)
+        likelihood = RobustMaxLikelihood(1 + int(data.y.max()))
         score = accuracy(data, likelihood)
         rows.append(train(model, make(kernel, data.X), likelihood, data.X, data.y, score, steps=steps, rate=rate))
         write_text_atomically(output / f"{name}.md", markdown(rows, columns) + "\n")

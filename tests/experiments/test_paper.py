@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments._tables import load_table
-from experiments.flip_mnist import flipped
+from experiments.flip_mnist import flipped_how
 from experiments.nystrom import compared
 from experiments.translate_mnist import rolled
 from harmonicgp.data import DataFileError
@@ -97,9 +97,11 @@ def test_mnist(name, folder):
 def test_digits_are_moved_about():
     images = np.arange(2 * 6).reshape(1, 3, 4).repeat(400, 0)
     rng = np.random.default_rng(0)
-    turned = flipped(images, rng)
-    for expected in (images[0], images[0][::-1], images[0][:, ::-1], images[0][::-1, ::-1]):
-        assert 60 < (turned == expected).all((1, 2)).sum() < 140
+    turned, how = flipped_how(images, rng)
+    kinds = (images[0], images[0][:, ::-1], images[0][::-1], images[0][::-1, ::-1])
+    for number, expected in enumerate(kinds):
+        assert 60 < (how == number).sum() < 140
+        assert ((turned == expected).all((1, 2)) == (how == number)).all()
     moved = rolled(images, rng)
     places = {tuple(np.argwhere(image == 0)[0]) for image in moved}
     assert len(places) == 12
