@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments._runner import positive, whole
+from experiments._runner import UsageError, positive, whole
 from experiments._training import Row, Score, draw_curves, markdown, scaled, train
 from harmonicgp._files import write_text_atomically
 from harmonicgp.data import load_npz
@@ -91,19 +91,25 @@ def accuracy(data: Digits, likelihood: RobustMaxLikelihood) -> Score:
 OPTIONS = {
     "rate": {"type": positive, "metavar": "RATE", "help": "of Adam (default: 0.001, the paper's)"},
     "steps": {"type": whole, "metavar": "N", "help": "of each model (default: by the size)"},
+    "models": {"nargs": "+", "metavar": "NAME", "help": "only those whose names begin so, such as TRAN or 'SVGP 800'"},
 }
 
 
-def compare(name: str, title: str, models: Models, output: Path, steps: int, rate: float = 0.001) -> dict[str, Any]:
-    """Train all models for equal steps; write NAME.md and the curves, NAME.png, anew after each.
+def compare(
+    name: str, title: str, known: Models, output: Path, steps: int, rate: float = 0.001, models: Sequence[str] = ("",)
+) -> dict[str, Any]:
+    """Train all models, or those whose names begin so, for equal steps; write NAME.md and the curves, NAME.png, anew after each.
 
     `residual` is the share of the kernel that the inducing images leave before training.
     """
+    chosen = {model: what for model, what in known.items() if model.startswith(tuple(models))}
+    if not chosen:
+        raise UsageError(f"--models {' '.join(models)}: there are {', '.join(known)}.")
     columns = {"model": "", "step": "", "accuracy": ".2f", "nll": ".3f", "loss": ".3f", "first_block": ".2f", "residual": ".4f",
                "seconds_per_step": ".3f"}  # fmt: skip
     panels = {"loss": "training loss", "accuracy": "test accuracy, %"}
     rows: list[Row] = []
-    for model, (data, make) in models.items():
+    for model, (data, make) in chosen.items():
         kernel = scaled(gpytorch.kernels.RBFKernel(), data.X[:2000])
         likelihood = RobustMaxLikelihood(1 + int(data.y.max()))
         score = accuracy(data, likelihood)

@@ -18,6 +18,10 @@ from harmonicgp.data import DataFileError, DataNotFoundError
 SIZES = ("small", "medium", "paper")
 
 
+class UsageError(ValueError):
+    """Arguments that name nothing the experiment has."""
+
+
 def run(
     name: str,
     description: str,
@@ -47,6 +51,8 @@ def run(
     start = time.perf_counter()
     try:
         results = experiment(arguments.size, arguments.output, **chosen)
+    except UsageError as error:
+        parser.error(str(error))
     except (DataNotFoundError, DataFileError, MissingExtraError) as error:
         parser.exit(1, f"{error}\n")
     seconds = round(time.perf_counter() - start, 2)

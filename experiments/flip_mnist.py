@@ -59,14 +59,14 @@ def models(data: Digits, grey: Digits, m: int) -> Models:
 
 
 def experiment(
-    size: str, output: Path, rate: float = 0.001, steps: int | None = None, classes: str = "digits"
+    size: str, output: Path, steps: int | None = None, classes: str = "digits", **options: Any
 ) -> Mapping[str, Any]:
     """The models, compared."""
     n, n_test, m, usual = SIZES[size]
     move, only = (flipped, range(10)) if classes == "digits" else (flipped_how, LOPSIDED)
     data, grey = (load_digits(n, n_test, move, about_grey, only=only) for about_grey in (False, True))
     title = "Flip-MNIST" if classes == "digits" else "Flip-MNIST: which flip was it?"
-    return compare("flip_mnist", title, models(data, grey, m), output, steps or usual, rate)
+    return compare("flip_mnist", title, models(data, grey, m), output, steps or usual, **options)
 
 
 if __name__ == "__main__":

@@ -47,11 +47,12 @@ def models(data: Digits, grey: Digits, m: int) -> Models:
     }
 
 
-def experiment(size: str, output: Path, rate: float = 0.001, steps: int | None = None) -> Mapping[str, Any]:
+def experiment(size: str, output: Path, steps: int | None = None, **options: Any) -> Mapping[str, Any]:
     """The models, compared."""
     n, n_test, m, usual = SIZES[size]
     data, grey = (load_digits(n, n_test, rolled, about_grey) for about_grey in (False, True))
-    return compare("translate_mnist", "Translate-MNIST", models(data, grey, m), output, steps or usual, rate)
+    known = models(data, grey, m)
+    return compare("translate_mnist", "Translate-MNIST", known, output, steps or usual, **options)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ import sys
 import numpy as np
 import pytest
 
+from experiments._mnist import compare
+from experiments._runner import UsageError
 from experiments._tables import load_table
 from experiments.flip_mnist import flipped_how
 from experiments.nystrom import compared
@@ -37,8 +39,17 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(name, folder):
-    command = [sys.executable, "-m", f"experiments.{name}", "--size", "small", "--output", str(folder / "out")]
+def run(name, folder, *options):
+    command = [
+        sys.executable,
+        "-m",
+        f"experiments.{name}",
+        "--size",
+        "small",
+        "--output",
+        str(folder / "out"),
+        *options,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads((folder / "out" / f"{name}.json").read_text()), folder / "out"
@@ -88,10 +99,23 @@ def test_regression_and_solve_gp(folder):
 @pytest.mark.parametrize("name", ["flip_mnist", "translate_mnist"])
 def test_mnist(name, folder):
     results, out = run(name, folder)
-    assert len(results["rows"]) == 5
+    assert len(results["rows"]) == 6
     assert all(0 <= row["accuracy"] <= 100 for row in results["rows"])
     assert all(row["curve"][-1]["loss"] < row["curve"][0]["loss"] for row in results["rows"])
     assert (out / f"{name}.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_some_models_for_some_steps(folder):
+    results, _ = run("translate_mnist", folder, "--models", "SVGP 8", "TRAN-S", "--steps", "10", "--rate", "0.01")
+    assert [row["model"] for row in results["rows"]] == ["TRAN-S 16 x 8", "SVGP 8"]
+    assert all(row["step"] == 10 for row in results["rows"])
+    assert results["rate"] == 0.01
+
+
+def test_models_that_are_not_there_are_named(tmp_path):
+    with pytest.raises(UsageError, match="there are SVGP 8, TRAN"):
+        compare("name", "title", {"SVGP 8": None, "TRAN": None}, tmp_path, 10, models=["tran", "NEG"])
 
 
 def test_digits_are_moved_about():
