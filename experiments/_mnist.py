@@ -88,7 +88,7 @@ def accuracy(data: Digits, likelihood: RobustMaxLikelihood) -> Score:
 
 
 #: Of both experiments: what the runner asks for beside the size.
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "rate": {"type": positive, "metavar": "RATE", "help": "of Adam (default: 0.001, the paper's)"},
     "steps": {"type": whole, "metavar": "N", "help": "of each model (default: by the size)"},
     "models": {"nargs": "+", "metavar": "NAME", "help": "only those whose names begin so, such as TRAN or 'SVGP 800'"},

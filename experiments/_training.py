@@ -123,7 +123,7 @@ def _cell(value: Any, form: str) -> str:
 
 
 def draw_curves(path: Path, rows: Sequence[Row], panels: dict[str, str], title: str) -> None:
-    """Every quantity of `panels` over steps and over seconds, a line for each model."""
+    """Every quantity of `panels` over steps and over seconds, a line for each model; a star where only its end is known."""
     matplotlib = require("matplotlib", extra="plot", purpose="drawing learning curves")
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
@@ -133,15 +133,19 @@ def draw_curves(path: Path, rows: Sequence[Row], panels: dict[str, str], title: 
     )
     for row_axes, along in zip(axes, ("step", "seconds"), strict=True):
         for axis, (key, label) in zip(row_axes, panels.items(), strict=True):
+            seconds = [p["seconds"] for row in rows for p in row.get("curve", [row])]
             for k, row in enumerate(rows):
-                x, y = [p[along] for p in row["curve"]], [p[key] for p in row["curve"]]
-                axis.plot(x, y, marker=".", ls=("-", "--", ":")[k // 8 % 3], label=row["model"])
+                if "curve" in row:
+                    x, y = [p[along] for p in row["curve"]], [p[key] for p in row["curve"]]
+                    axis.plot(x, y, marker=".", ls=("-", "--", ":")[k // 8 % 3], label=row["model"])
+                elif along == "seconds" and key in row:
+                    axis.plot(row[along], row[key], "*", ms=11, color="black", label=row["model"])
             axis.set_xlabel("steps" if along == "step" else "seconds of training")
             axis.set_ylabel(label)
             axis.grid(alpha=0.3)
-            if along == "seconds":
+            if along == "seconds" and max(seconds) > 100 * min(seconds):  # else ticks of a logarithm are crowded
                 axis.set_xscale("log")
-    axes[0, -1].legend(fontsize=8)
+    axes[-1, -1].legend(fontsize=8)
     figure.suptitle(title)
     figure.savefig(path, dpi=120)
     plt.close(figure)

@@ -74,12 +74,13 @@ def experiment(size: str, output: Path) -> Mapping[str, Any]:
             clouds[f"elevators, columns {i} and {j}"] = X[:, [i, j]]
     if missing:
         print(f"without {', '.join(missing)}: {reason}")
-    text = "How far images of rows lie from the nearest row, in distances between neighbouring rows (medians).\n\n"
-    text += markdown(rows, {"table": "", "axes": ".2f", "principal": ".2f"})
-    closer = sum(row["principal"] < row["axes"] for row in rows)
-    text += f"\n\nCloser along principal directions on {closer} of {len(rows)} tables."
-    write_text_atomically(output / "pca.md", text + "\n")
-    print(text)
+    if rows:
+        text = "How far images of rows lie from the nearest row, in distances between neighbouring rows (medians).\n\n"
+        text += markdown(rows, {"table": "", "axes": ".2f", "principal": ".2f"})
+        closer = sum(row["principal"] < row["axes"] for row in rows)
+        text += f"\n\nCloser along principal directions on {closer} of {len(rows)} tables."
+        write_text_atomically(output / "pca.md", text + "\n")
+        print(text)
     draw(output / "pca.png", clouds)
     return {"rows": rows}
 

@@ -63,9 +63,8 @@ def experiment(size: str, output: Path, tables: Sequence[str] | None = None) -> 
             found, words = compare(name, table, m, steps, seed, MODELS)
             rows += found
             remarks.append(words)
-            curves = [row for row in found if row.get("curve")]
             panels = {"loss": "training loss", "rmse": "test RMSE", "nll": "test NLL"}
-            draw_curves(output / f"regression-{name}.png", curves, panels, f"{name}, split {seed}, M = {m}")
+            draw_curves(output / f"regression-{name}.png", found, panels, f"{name}, split {seed}, M = {m}")
         report(rows, remarks, output)
     return {"rows": rows, "remarks": remarks}
 

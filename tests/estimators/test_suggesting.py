@@ -376,3 +376,46 @@ def test_what_the_tests_of_inputs_refuse():
             call()
     with pytest.raises(TypeError, match="action"):
         invariance_test("x", X)
+
+
+def test_few_rows_have_no_need_of_a_symmetry(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    found = suggest_symmetry(X, np.sin(3 * X[:, 0]), [Negation()], progress=False)
+    assert found.instead == "an exact model"
+    assert "searches nothing" in found.taken
+    assert found.suggested == "Negation()"
+    assert "which has no need of a symmetry" in found.advice or "does not pay" in found.advice
+    assert "symmetry=" not in found.advice
+    figure = found.plot(tmp_path / "few.png")
+    labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert any(label.endswith("*") for label in labels)
+    assert not any(label.endswith("+") for label in labels)
+    assert "is an exact model" in figure._suptitle.get_text()
+    y = (X[:, 0] > 0).astype(int)
+    assert suggest_symmetry(X, y, [Negation()], classify=True, progress=False).instead == "one block"
+
+
+def test_gains_that_may_be_the_kernels_say_so():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    found = suggest_symmetry(X, X[:, 0] * X[:, 1], [Negation(), Rotation((0, 1), 4)], progress=False)
+    words = {sentence.partition(":")[0]: sentence for sentence in found.sentences}
+    turned = next(sentence for name, sentence in words.items() if name.startswith("Rotation"))
+    negated = next(sentence for name, sentence in words.items() if name.startswith("Negation"))
+    assert "share a lengthscale" in turned
+    assert "lengthscale" not in negated
+    assert "round 1 of" in " ".join(found.sentences) or "round 2 of" in " ".join(found.sentences)
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        (Translation(0, 24.0, 6), r"columns={0: \('periodic', 24.0\)}"),
+        (Longitude(6), "columns={0: 'longitude', 1: 'latitude'}"),
+    ],
+)
+def test_shifts_of_columns_that_are_not_declared_say_what_to_declare(action, words):
+    X = np.random.default_rng(0).uniform(0, 24, size=(100, 2))
+    with pytest.raises(ValueError, match=words):
+        HarmonicGPRegressor(symmetry=action, progress=False).fit(X, X[:, 0])

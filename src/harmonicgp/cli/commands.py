@@ -7,6 +7,7 @@ import importlib
 import inspect
 import io
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -32,6 +33,7 @@ from harmonicgp.cli.options import (
     MAX_STEPS,
     MISSING,
     MODEL,
+    NAME_ALONE,
     NOISE_STD,
     PICTURE,
     PICTURES,
@@ -74,7 +76,6 @@ from harmonicgp.cli.tables import (
 )
 from harmonicgp.cli.words import Speaker, count, did_you_mean, listing, say_fit, score_words
 
-SEARCHED = 2000  #: rows up to which a fit takes one block without a search: the estimators' SMALL
 BATCH_ROWS = 65536  #: rows that `predict` holds at a time
 
 app = typer.Typer(
@@ -345,14 +346,14 @@ def suggest(
     classify: CLASSIFY = False,
     picture: PICTURE = None,
     seed: SEED = 0,
-    quiet: QUIET = False,
+    quiet: NAME_ALONE = False,
     debug: DEBUG = False,
 ) -> None:
     """Find out which symmetry the inputs have, and compare those that a fit would choose from.
 
     Runs the search alone and says of each candidate whether the inputs look the same after it, and what it gains: how much of the
     kernel its inducing points leave (less is better) and its bound on the log likelihood, in nats a row, against one block of
-    ordinary inducing points at equal cost. Negations are about the mean of each column. With --quiet only the symmetry is named.
+    ordinary inducing points at equal cost. Negations are about the mean of each column. A symmetry of the inputs need not pay.
     """
     say, kinds = Speaker(quiet), parse_columns(columns or [])
     if picture is not None:
@@ -367,14 +368,12 @@ def suggest(
         typer.echo(found.suggested or "none")
     say("suggested", found.label(found.suggested) if found.suggested else "none")
     say("", found.advice)
-    if 0.9 * len(problem) <= SEARCHED:  # a tenth is set aside
-        say("a fit", f"of so few rows (up to {SEARCHED:,}) searches nothing and takes one block")
-    elif found.candidate.periods:
-        say("a fit", "takes it where the column is declared periodic, and has not tried it otherwise")
-    else:
-        say("a fit", f"would take {found.label(found.name)}" + (f" ({found.reason})" if found.reason else ""))
-    for sentence in found.sentences:
-        say("", sentence)
+    if found.suggested in found.tried and (periods := found.tried[found.suggested].periods):
+        options = ",".join(f"{found.encoded_names[j]}=periodic:{period:g}" for j, period in periods)
+        say("", f"On the command line: --columns {shlex.quote(options)}")
+    say("a fit", found.taken)
+    for k, sentence in enumerate(found.sentences):
+        say("" if k else "candidates", sentence)
     if not quiet:
         typer.echo("\n" + str(found).partition("\n")[2])
     if picture is not None:

@@ -93,6 +93,9 @@ COVARIATE = Annotated[
 ]
 SEED = Annotated[int, option("--seed", metavar="N", min=0, help="All that is random follows from it.")]
 QUIET = Annotated[bool, option("--quiet", "-q", help="Say nothing but warnings and errors.")]
+NAME_ALONE = Annotated[
+    bool, option("--quiet", "-q", help="Name the symmetry and say nothing else but warnings and errors.")
+]
 VERSION = Annotated[bool, option("--version", help="Print the version.", callback=_print_version, is_eager=True)]
 DEBUG = Annotated[bool, option("--debug", help="Show the traceback of an error.", callback=_set_debug)]
 COLUMNS = Annotated[

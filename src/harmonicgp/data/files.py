@@ -33,7 +33,10 @@ def data_folder() -> Path:
 
 def load_npz(name: str, needed: Sequence[str] = ()) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays of NAME.npz in the data folder; those that are `needed` (in small letters) must be there."""
-    path = data_folder() / f"{name}.npz"
+    try:
+        path = data_folder() / f"{name}.npz"
+    except DataNotFoundError as error:
+        raise DataNotFoundError(f"{name}.npz is needed: {error}") from None
     if not path.is_file():
         raise DataNotFoundError(f"there is no {path.name} in the folder that HARMONICGP_DATA names.")
     try:

@@ -16,7 +16,7 @@ _SAME, _OTHER, _PLAIN = "#1b7837", "#b2abd2", "#878787"
 
 
 def draw_symmetries(choice: SymmetryChoice, path: str | Path | None) -> Figure:
-    """A picture with a row for each candidate: bound against one block, share of the kernel left, distance of moved inputs."""
+    """A picture with a row for each candidate: bound and what is left of the kernel, against one block; how far inputs move."""
     matplotlib = require("matplotlib", "plot", "a picture of symmetries")
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
@@ -28,22 +28,25 @@ def draw_symmetries(choice: SymmetryChoice, path: str | Path | None) -> Figure:
     figure, axes = plt.subplots(1, 3, figsize=(13, 1.6 + 0.36 * len(rows)), layout="constrained", sharey=True)
     colours = [_PLAIN if row["same"] is None else _SAME if row["same"] else _OTHER for row in rows]
     panels = (
-        ("bound, against one block", "nats a row", [row["gain"] for row in rows], "{:+.3f}"),
-        ("what the inducing points leave", "share of the kernel", [row.get("residual") for row in rows], "{:.3f}"),
+        ("bound, against one block in the same round", "nats a row", [row["gain"] for row in rows], "{:+.3f}"),
+        ("left of the kernel, against one block", "what one block leaves is 1", [_left(row) for row in rows], "{:.2f}"),
         ("moved inputs from the others", "distance (MMD)", [row.get("distance") for row in rows], "{:.3f}"),
     )
+    rounds = max(row["round"] for row in rows)
     for axis, (title, unit, values, form) in zip(axes, panels, strict=True):
         axis.barh(list(places), [value or 0.0 for value in values], color=colours, height=0.7)
         for place, value, row in zip(places, values, rows, strict=True):
             words = "" if value is None else form.format(value)
             if unit.startswith("distance") and row.get("p_value") is not None:
                 words += f"  p = {row['p_value']:.2g}"
+            if unit.startswith("nats") and value is not None and rounds > 1:
+                words += f"  round {row['round']}"
             axis.annotate(
                 words, (max(value or 0.0, 0.0), place), (4, 0), textcoords="offset points", va="center", fontsize=8
             )
         axis.set_title(title, fontsize=10)
         axis.set_xlabel(unit, fontsize=9)
-        axis.margins(x=0.8 if unit.startswith("distance") else 0.25)
+        axis.margins(x=0.25 if unit.startswith("what") else 0.8)
         if unit.startswith("distance") and not any(values):
             axis.set_xlim(0.0, 0.1)
         axis.locator_params(axis="x", nbins=5)
@@ -51,20 +54,31 @@ def draw_symmetries(choice: SymmetryChoice, path: str | Path | None) -> Figure:
         axis.axvline(0, color="black", lw=0.8)
     axes[0].set_yticks(list(places), [_marked(row, choice) for row in rows])
     found = choice.suggested
-    figure.suptitle(
-        ("No symmetry of the inputs was found" if found is None else _plain(f"* suggested: {choice.label(found)}"))
-        + "; + what a fit takes.\n"
-        "Green: moved inputs look like the others; violet: they leave the data; grey: one block.",
-        fontsize=11,
-    )
+    first = "No symmetry of the inputs was found" if found is None else _plain(f"* suggested: {choice.label(found)}")
+    if choice.instead:
+        first += f"; a fit of so few rows is {choice.instead}"
+    elif _takes(choice):
+        first += "; + what a fit takes"
+    legend = "Green: moved inputs look like the others; violet: they leave the data; grey: one block."
+    figure.suptitle(f"{first}.\n{legend}", fontsize=11)
     if path is not None:
         figure.savefig(path, dpi=120)
     plt.close(figure)
     return figure
 
 
+def _takes(choice: SymmetryChoice) -> bool:
+    """Whether a fit takes what the search has chosen: few rows are not searched, nor columns taken as periodic unasked."""
+    return not choice.instead and not choice.candidate.periods
+
+
+def _left(row: dict[str, Any]) -> float | None:
+    own, plain = row.get("residual"), row["plain_residual"]
+    return own / plain if own is not None and plain else None
+
+
 def _marked(row: dict[str, Any], choice: SymmetryChoice) -> str:
-    marks = "*" * (row["name"] == choice.suggested) + "+" * bool(row["chosen"])
+    marks = "*" * (row["name"] == choice.suggested) + "+" * bool(row["chosen"] and _takes(choice))
     return _plain(f"{choice.label(row['name'])} {marks}".rstrip())
 
 

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from tqdm import tqdm
 
-from harmonicgp.actions import Action, PrincipalNegation
+from harmonicgp.actions import Action, Longitude, PrincipalNegation, Product
 from harmonicgp.estimators.candidates import (
     ONE_BLOCK,
     Candidate,
@@ -237,6 +237,7 @@ class HarmonicGPBase(Reading):
                 plain = Candidate("principal", self.symmetry.ways, bool(warp), family or "block")
                 self.symmetry.check_dim(data.X.shape[1])
                 return SymmetryChoice(plain, None, reason="as asked")
+            self._check_declared(self.symmetry)
             return SymmetryChoice(Candidate("raw", 0, bool(warp), family or "block"), self.symmetry, reason="as asked")
         if isinstance(self.kernel, gpytorch.kernels.Kernel):
             return SymmetryChoice(Candidate("raw", 0, bool(warp), "block"), None, reason="a kernel of your own")
@@ -276,8 +277,24 @@ class HarmonicGPBase(Reading):
                 bar.set_postfix_str(name)
 
             choice = search(data, options, trials, self.posterior, tell, until)
-        choice.encoded_names = self.encoded_names_
+        choice.encoded_names, choice.estimator = self.encoded_names_, type(self).__name__
+        if self._small:
+            choice.instead = "an exact model" if self._exact_noise() else "one block"
         return choice
+
+    def _check_declared(self, action: Action) -> None:
+        """A shift needs a kernel that repeats, and a kernel by name repeats along declared columns alone."""
+        missing = {j: T for j, T in action.periods.items() if j not in self.column_kinds_}
+        if not missing or isinstance(self.kernel, gpytorch.kernels.Kernel):
+            return
+        kinds: dict[int, str | tuple[str, float]] = {j: ("periodic", T) for j, T in missing.items()}
+        for part in action.factors if isinstance(action, Product) else (action,):
+            if isinstance(part, Longitude):
+                kinds |= {part.axis: "longitude", part.axis + 1: "latitude"}
+        names = ", ".join(self.encoded_names_[j] for j in missing if j < len(self.encoded_names_))
+        raise ValueError(
+            f"symmetry={action!r} goes around {names or 'columns'}, which the kernel must know: give columns={kinds!r} too."
+        )
 
     def _offer(self, action: Action, data: Data, warp: bool, family: Family) -> Candidate:
         """An action of the user's as a candidate."""

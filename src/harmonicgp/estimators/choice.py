@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harmonicgp.actions import Action, Longitude, Negation, Permutation, PrincipalNegation, Rotation, Translation
+from harmonicgp.actions import (
+    Action,
+    Longitude,
+    Negation,
+    Permutation,
+    PrincipalNegation,
+    Product,
+    Rotation,
+    Translation,
+)
 from harmonicgp.actions.negation import strided
 from harmonicgp.estimators.candidates import Candidate
 from harmonicgp.estimators.inputs import Columns
@@ -36,6 +45,8 @@ class SymmetryChoice:
     tried: dict[str, Candidate] = field(default_factory=dict, repr=False, compare=False)  #: by name; not kept in files
     columns: Columns | None = field(default=None, repr=False, compare=False)
     encoded_names: Sequence[str] = field(default=(), repr=False, compare=False)
+    estimator: str = field(default="HarmonicGPRegressor", repr=False, compare=False)
+    instead: str = field(default="", repr=False, compare=False)  #: what a fit of so few rows takes without a search
 
     @property
     def name(self) -> str:
@@ -101,7 +112,8 @@ class SymmetryChoice:
         """The suggested symmetry as an estimator takes it, `HarmonicGPRegressor(symmetry=...)`; None where there is none.
 
         Of columns as the estimator encodes them: those of the table, where it has no categories and no dates. A shift also needs
-        its column declared, `columns={name: ("periodic", period)}`. Also None where no action says it, `advice` then says why.
+        its column declared, `columns={name: ("periodic", period)}`. Also None where no action says it. `advice` says why, and
+        whether it pays.
         """
         return self._use()[0]
 
@@ -157,7 +169,11 @@ class SymmetryChoice:
                     f"{row['blocks']} x {row['n_inducing']} points leave {left} of the kernel, one block at equal cost {other}"
                 )
             if row["gain"] is not None:
-                parts.append(f"its bound is {_against(row['gain'])} one block's")
+                rounds = max(other["round"] for other in self._fitted)
+                when = f" (round {row['round']} of {rounds})" if rounds > 1 else ""
+                parts.append(f"its bound is {_against(row['gain'])} one block's{when}")
+            if (other := self._other_kernel(row["name"])) and row["gain"] is not None:
+                parts.append(f"some of that may be the kernel's, {other}")
             found.append("; ".join(parts) + ".")
         failed = {row["name"]: row["failure"] for row in self.table if row.get("failure")}
         fitted = {row["name"] for row in self._fitted}
@@ -166,6 +182,27 @@ class SymmetryChoice:
             for name, reason in failed.items()
             if name not in fitted
         ]
+
+    def _other_kernel(self, name: str) -> str:
+        """How a candidate's kernel differs from that of one block, if it does."""
+        candidate = self.tried.get(name)
+        if candidate is None or candidate.declared is None:
+            return ""
+        if candidate.periods:
+            return "in which the column is periodic"
+        action = candidate.declared
+        parts = action.factors if isinstance(action, Product) else (action,)
+        mixes = any(isinstance(part, Rotation | Permutation) for part in parts)
+        return "in which the columns that it mixes share a lengthscale" if mixes else ""
+
+    @property
+    def taken(self) -> str:
+        """What a fit of these rows takes, in words."""
+        if self.instead:
+            return f"searches nothing, for rows are few, and is {self.instead}"
+        if self.candidate.periods:
+            return "takes it where the column is declared periodic, and has not tried it otherwise"
+        return f"would take {self.label(self.name)}" + (f" ({self.reason})" if self.reason else "")
 
     @property
     def advice(self) -> str:
@@ -179,13 +216,18 @@ class SymmetryChoice:
         if first["gain"] is not None and first["gain"] < -MARGIN:
             return f"The inputs look the same after it, but it does not pay: its bound is {_against(first['gain'])} one block's."
         action, obstacle = self._use()
-        use = f"; {obstacle}" if obstacle else "" if action is None else f"; to use it: symmetry={action!r}"
+        if obstacle:
+            return f"The inputs look the same after it; {obstacle}."
+        arguments = [] if action is None or self.instead else [f"symmetry={action!r}"]
         periods = self.tried[first["name"]].periods if first["name"] in self.tried else ()
         if action is not None and periods and self.encoded_names:
             kinds = {self._key(j): ("periodic", period) for j, period in periods}
-            use += f", columns={kinds!r}"
-            use += " beside those that you have declared" if self.columns is not None and self.columns.kinds else ""
-        return f"The inputs look the same after it{use}."
+            arguments.append(f"columns={kinds!r}")
+        use = f"; in Python: {self.estimator}({', '.join(arguments)})" if arguments else ""
+        if "columns" in use and self.columns is not None and self.columns.kinds:
+            use += ", beside the columns that you have declared"
+        few = f" A fit of so few rows is {self.instead}, which has no need of a symmetry." if self.instead else ""
+        return f"The inputs look the same after it{use}.{few}"
 
     def _key(self, j: int) -> int | str:
         """What `columns=` takes for the j-th: its name, or its number where it has none."""
