@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,10 @@ Array = np.ndarray[Any, Any]
 OWN = {"3droad": -1, "song": 0, "year": 0, "buzz": -1}
 #: Rows of `year` that are for training, the others for testing.
 YEAR_TRAIN = 463_715
+
+
+#: Rows that a table of one's own has at least.
+LEAST = 100
 
 
 class Table(NamedTuple):
@@ -53,19 +58,21 @@ def _own(name: str) -> Table:
     path = data_folder() / f"{name}.csv"
     if not path.is_file():
         raise DataNotFoundError(f"{name} is not at hand: put {name}.csv into the folder that HARMONICGP_DATA names.")
-    with path.open(encoding="utf-8", errors="replace") as file:
-        first = file.readline().replace(",", " ").split()
-    try:
-        [float(word) for word in first]
-        skip = 0
-    except ValueError:
-        skip = 1
-    try:
-        rows = np.loadtxt(path, delimiter=",", skiprows=skip, ndmin=2)
-    except ValueError as error:
-        raise DataFileError(f"{path.name} is no table of numbers: {error}") from None
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        first = file.readline().strip().split(",")
+        if not any(first):
+            raise DataFileError(f"{path.name} is empty.")
+        header = not any(_is_number(cell) for cell in first)
+        try:
+            rows = np.loadtxt(file if header else itertools.chain([",".join(first)], file), delimiter=",", ndmin=2)
+        except ValueError as error:
+            raise DataFileError(f"{path.name} is no table of numbers: {error}") from None
     if rows.shape[1] < 2 or not len(rows) or not np.isfinite(rows).all():
         raise DataFileError(f"{path.name} must have rows of two or more finite numbers, separated by commas.")
+    if len(rows) < LEAST or not (np.ptp(rows, axis=0) > 0)[np.arange(rows.shape[1]) != OWN[name] % rows.shape[1]].any():
+        raise DataFileError(
+            f"{path.name} must have {LEAST} rows or more, and inputs that vary; it has {len(rows)} rows."
+        )
     column = OWN[name] % rows.shape[1]
     X, y = np.delete(rows, column, 1), rows[:, column]
     if name == "3droad" and X.shape[1] == 3:
@@ -81,3 +88,11 @@ def split(table: Table, seed: int) -> Fold:
         kept = (u < 0.64) | (u >= 0.8)
         X, y, test = X[kept], y[kept], u[kept] >= 0.8
     return standardised_fold(X, y, test, principal=True)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

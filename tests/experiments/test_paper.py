@@ -138,6 +138,10 @@ def test_digits_are_moved_about():
         ("kin40k.npz", b"not an archive", "kin40k.npz cannot be read"),
         ("kin40k.npz", b"", "kin40k.npz cannot be read"),
         ("3droad.csv", b"a,b,c\n", "3droad.csv"),
+        ("3droad.csv", b"", "3droad.csv is empty"),
+        ("3droad.csv", b"NA,2,3\n4,5,6\n", "3droad.csv is no table of numbers"),
+        ("3droad.csv", b"1,2,3\n" * 3, "100 rows or more"),
+        ("3droad.csv", b"".join(b"1,2,%d\n" % k for k in range(200)), "inputs that vary"),
         ("3droad.csv", b"1,2,3\n4,5\n", "3droad.csv is no table of numbers"),
         ("3droad.csv", b"1,2,nan\n4,5,6\n", "finite numbers"),
         ("song.csv", b"1\n2\n", "two or more"),
@@ -157,7 +161,13 @@ def test_arrays_that_are_missing_are_named(folder):
 
 
 def test_a_table_of_ones_own(folder):
-    (folder / "data" / "3droad.csv").write_text("id,lon,lat,height\n7,1,2,3\n7,4,5,6\n")
-    table = load_table("3droad")
-    assert table.X.tolist() == [[1, 2], [4, 5]]
-    assert table.y.tolist() == [3, 6]
+    lines = "".join(f"7,{k},{2 * k},{3 * k}\n" for k in range(120))
+    for head, mark in (
+        ("id,lon,lat,height\n", ""),
+        ("", ""),
+        ("", "\ufeff"),
+    ):  # with names, without, as some programs write it
+        (folder / "data" / "3droad.csv").write_text(mark + head + lines, encoding="utf-8")
+        table = load_table("3droad")
+        assert table.X.tolist() == [[k, 2 * k] for k in range(120)]
+        assert table.y.tolist() == [3 * k for k in range(120)]

@@ -17,15 +17,15 @@ _SAME, _OTHER, _PLAIN = "#1b7837", "#b2abd2", "#878787"
 
 def draw_symmetries(choice: SymmetryChoice, path: str | Path | None) -> Figure:
     """A picture with a row for each candidate: bound and what is left of the kernel, against one block; how far inputs move."""
-    matplotlib = require("matplotlib", "plot", "a picture of symmetries")
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    Figure = require(
+        "matplotlib.figure", "plot", "a picture of symmetries"
+    ).Figure  # no pyplot: the caller's windows stay
     rows = choice.ranked
     if not rows:
         raise ValueError("nothing was compared, so there is nothing to draw.")
     places = range(len(rows))[::-1]
-    figure, axes = plt.subplots(1, 3, figsize=(13, 1.6 + 0.36 * len(rows)), layout="constrained", sharey=True)
+    figure = Figure(figsize=(13, 1.6 + 0.36 * len(rows)), layout="constrained")
+    axes = figure.subplots(1, 3, sharey=True)
     colours = [_PLAIN if row["same"] is None else _SAME if row["same"] else _OTHER for row in rows]
     panels = (
         ("bound, against one block in the same round", "nats a row", [row["gain"] for row in rows], "{:+.3f}"),
@@ -63,7 +63,6 @@ def draw_symmetries(choice: SymmetryChoice, path: str | Path | None) -> Figure:
     figure.suptitle(f"{first}.\n{legend}", fontsize=11)
     if path is not None:
         figure.savefig(path, dpi=120)
-    plt.close(figure)
     return figure
 
 

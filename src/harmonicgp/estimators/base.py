@@ -98,7 +98,7 @@ class HarmonicGPBase(Reading):
             self.dtype, torch.float64 if wide else torch.float32
         )
         kinds, image = self.column_kinds_, self._image()
-        named = isinstance(self.symmetry, Action) or (self._offered is not None and image is None)
+        named = (isinstance(self.symmetry, Action) or self._offered is not None) and image is None
         if named or isinstance(self.kernel, gpytorch.kernels.Kernel):
             columns = Columns.as_given(rows.X, rows.counts, kinds, self._raw_columns(rows.X.shape[1]))
         else:
@@ -249,8 +249,9 @@ class HarmonicGPBase(Reading):
         options = list(candidates(data.columns, warp, family))
         if self._offered is None:
             soon = math.inf if self.time_budget is None else self._start + 0.1 * self.time_budget
-            options += generated(data.columns, data.X, data.counts, family, self._seed, soon)
-            options += guessed(data.columns, data.X, family) if self._guessing else ()
+            warped = options[0].warp  # asked for
+            options += generated(data.columns, data.X, data.counts, family, self._seed, soon, warped)
+            options += guessed(data.columns, data.X, family, warped) if self._guessing else ()
         else:  # by `suggest_symmetry`
             options = [options[0], *(self._offer(a, data, options[0].warp, family or "block") for a in self._offered)]
         width = len(self.encoded_names_)
@@ -258,6 +259,7 @@ class HarmonicGPBase(Reading):
             c if c.declared is None else replace(c, shown=repr(renumbered(c.declared, data.columns.used, width)))
             for c in options
         ]
+        options = _told_apart(options)
         trials = Trials(
             self.kernel,
             lambda: likelihood(self._dtype),
@@ -427,3 +429,17 @@ class HarmonicGPBase(Reading):
 def fresh_seed(random_state: Any) -> int:
     """A seed from scikit-learn's kinds of random state."""
     return int(check_random_state(random_state).randint(2**31 - 10**6))
+
+
+def _told_apart(options: Sequence[Candidate]) -> list[Candidate]:
+    """Equal ones once; different ones of equal names numbered."""
+    kept: list[Candidate] = []
+    for candidate in dict.fromkeys(options):
+        twins = sum(candidate.declared is not None and other.declared is not None
+                    and _bare(other) == _bare(candidate) and other.declared != candidate.declared for other in kept)  # fmt: skip
+        kept.append(replace(candidate, shown=f"{candidate.name} #{1 + twins}") if twins else candidate)
+    return kept
+
+
+def _bare(candidate: Candidate) -> str:
+    return candidate.name.partition(" #")[0]

@@ -113,8 +113,14 @@ def _declared(columns: Columns) -> Iterator[Action]:
             yield Longitude(12, axis=i)
             yield Longitude(24, axis=i)
         elif isinstance(kind, tuple):
-            yield Translation(axis=i, period=kind[1], order=6)
-            yield Translation(axis=i, period=kind[1], order=12)
+            for order in _orders(kind[1]):
+                yield Translation(axis=i, period=kind[1], order=order)
+
+
+def _orders(period: float) -> tuple[int, ...]:
+    """Of shifts that take whole numbers to whole numbers where the period is one and that can be: a week has seven days."""
+    whole = tuple(order for order in (6, 12) if period == round(period) and period % order == 0)
+    return whole or ((int(period),) if period in (5.0, 7.0, 10.0) else (6, 12))
 
 
 # --- found in the data ------------------------------------------------------------------------------------------------
@@ -130,7 +136,13 @@ LIKELY = 0.015
 
 
 def generated(
-    columns: Columns, X: Array, counts: Array | None, family: Family | None, seed: int, until: float = math.inf
+    columns: Columns,
+    X: Array,
+    counts: Array | None,
+    family: Family | None,
+    seed: int,
+    until: float = math.inf,
+    warp: bool = False,
 ) -> Iterator[Candidate]:
     """Rotations of a plane and exchanges of columns under which the rows look the same, none for images.
 
@@ -158,7 +170,7 @@ def generated(
     actions = turns[:MOST_ROTATIONS]
     actions += [swap for swap in swaps if time.perf_counter() < until and _looks_the_same(swap, rows, seed)]
     for action in actions:
-        yield Candidate(posterior=family or "block", declared=action)
+        yield Candidate(posterior=family or "block", declared=action, warp=warp)
 
 
 def _looks_the_same(action: Action, rows: Tensor, seed: int) -> bool:
@@ -171,14 +183,14 @@ CALENDAR = {7: 7.0, 12: 12.0, 24: 24.0, 60: 60.0, 360: 360.0, 365: 365.25, 366: 
 CIRCLES = (24.0, 360.0, 2 * math.pi)
 
 
-def guessed(columns: Columns, X: Array, family: Family | None) -> Iterator[Candidate]:
+def guessed(columns: Columns, X: Array, family: Family | None, warp: bool = False) -> Iterator[Candidate]:
     """Shifts of columns that look like hours, months, days or angles, and have not been said to be periodic."""
     for i, j in enumerate(columns.used):
         period = None if columns.image is not None or j in columns.kinds else _period(X[:, j])
         if period is not None:
-            for order in (6, 12):
+            for order in _orders(period):
                 shift = Translation(axis=i, period=period, order=order)
-                yield Candidate(posterior=family or "block", declared=shift, periods=((j, period),))
+                yield Candidate(posterior=family or "block", declared=shift, periods=((j, period),), warp=warp)
 
 
 def _period(x: Array) -> float | None:
@@ -202,7 +214,7 @@ def exchanges(rows: Tensor, plain: list[int], seed: int) -> Iterator[Action]:
     values = rows.numpy()
     while left:
         first = left.pop(0)
-        alike = [j for j in left if ks_2samp(values[:, first], values[:, j]).pvalue >= LIKELY]
+        alike = [j for j in left if ks_2samp(values[:, first], values[:, j], method="asymp").pvalue >= LIKELY]
         alike = alike[: MOST_EXCHANGED - 1]
         if alike:
             left = [j for j in left if j not in alike]

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: A candidate must beat one block by this many nats a row; less is a tie.
 MARGIN = 0.005
+#: Files that a picture can be drawn to.
+PICTURES = (".png", ".svg", ".pdf")
 #: A p-value below which moved inputs are not like the others.
 ALPHA = 0.01
 
@@ -145,7 +147,10 @@ class SymmetryChoice:
             return name
         used = self.columns.used
         probe = torch.linspace(0.3, 1.7, len(used), dtype=torch.float64)[None]
-        moved = ((candidate.declared.orbit(probe) - probe).abs().amax((0, 1)) > 1e-9).tolist()
+        try:
+            moved = ((candidate.declared.orbit(probe) - probe).abs().amax((0, 1)) > 1e-9).tolist()
+        except (ValueError, RuntimeError):  # an action of the user's own that fails
+            return name
         names = [self.encoded_names[j] for j, moves in zip(used, moved, strict=True) if moves]
         return f"{name} of {', '.join(names)}" if 0 < len(names) <= 6 else name
 
@@ -209,7 +214,11 @@ class SymmetryChoice:
         """What to do about what is suggested, in a sentence."""
         rows = self.ranked
         if all(row["blocks"] == 1 for row in rows):
-            return f"Nothing was compared{f': {self.reason}' if self.reason else ''}."
+            failures = [row["failure"] for row in self.table if row.get("failure")]
+            why = failures[0] if failures else "time was up" if self.table else self.reason
+            return f"Nothing was compared{f': {why}' if why else ''}".rstrip(".") + "."
+        if all(row["same"] is None for row in rows):
+            return "Too few different rows to tell whether the inputs have a symmetry."
         if not rows[0]["same"]:
             return "No symmetry of the inputs was found."
         first = rows[0]
@@ -218,7 +227,10 @@ class SymmetryChoice:
         action, obstacle = self._use()
         if obstacle:
             return f"The inputs look the same after it; {obstacle}."
-        arguments = [] if action is None or self.instead else [f"symmetry={action!r}"]
+        shown = "suggest_symmetry(...).suggested_action" if "<" in repr(action) else repr(action)
+        arguments = [] if action is None or self.instead else [f"symmetry={shown}"]
+        if arguments and first["warp"]:
+            arguments.append('warp="quantile"')
         periods = self.tried[first["name"]].periods if first["name"] in self.tried else ()
         if action is not None and periods and self.encoded_names:
             kinds = {self._key(j): ("periodic", period) for j, period in periods}
@@ -236,6 +248,8 @@ class SymmetryChoice:
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """A picture of the candidates side by side, as a figure of matplotlib; to a file (.png, .svg, .pdf) if it is named."""
+        if path is not None and Path(path).suffix.lower() not in PICTURES:
+            raise ValueError(f"a picture is a {', '.join(PICTURES)} file; got {str(path)!r}.")
         from harmonicgp.diagnostics.symmetries import draw_symmetries
 
         return draw_symmetries(self, path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +18,12 @@ from harmonicgp.groups import Group
 WIDTHS = (2.0, 1.0, 0.5, 0.25)
 #: Values of the kernel that a test takes, at most (of points, 16 times as many numbers): large groups are tested on fewer rows.
 VALUES = 2_000_000
-#: Columns that are looked at one by one, at most.
-COLUMNS = 32
+#: Columns that are looked at one by one, at most: of a group of two elements, and of larger ones.
+COLUMNS, FEWER_COLUMNS = 256, 32
+#: Frequencies of the search for a centre.
+FREQUENCIES = 256
+#: Values beyond this, or all below its inverse, would overflow.
+HUGE = 1e100
 #: Rows whose angles are looked at, and widths of radii that they are looked at in.
 ANGLES, RINGS = 50_000, 4
 #: Fewer rows than this tell nothing by their angles.
@@ -58,6 +62,9 @@ def invariance_test(
     if X.ndim != 2:
         raise ValueError(f"X holds rows [N, d]; got shape {tuple(X.shape)}.")
     action.check_dim(X.shape[-1])
+    largest = float(X.detach().double().abs().max()) if X.numel() else 0.0
+    if largest > HUGE or 0 < largest < 1 / HUGE:
+        raise ValueError(f"values of X as large as {largest:.3g} cannot be compared: scale its columns first.")
     whole_number(n, "n", 2)
     whole_number(draws, "draws", 1)
     group = action.group
@@ -67,15 +74,16 @@ def invariance_test(
     if len(rows) < 4 or group.order < 2:
         return Evidence(0.0, 1.0)
     if centred and isinstance(action, Negation):
-        rows = rows - _centre(X.detach().double(), generator)
+        rows = rows - _centre(rows)
     orbit = action._orbit(rows)  # [|G|, n, d]
     moves = (orbit[1:, :8] - rows[:8]).abs().amax((0, 1)) > 0
     places = _places(action, orbit, moves)
     tests = [places] if bool(moves.all()) else [places, _places(action, orbit[..., moves], moves[moves], moves)]
     elements = torch.randint(group.order, (draws, len(rows)), generator=generator)
     found = [_compare(group, part, elements) for part in tests]
-    if tests[-1].shape[-1] <= COLUMNS:
-        found.append(_columns(tests[-1], elements))
+    most = COLUMNS if group.order == 2 else FEWER_COLUMNS
+    some = torch.randperm(tests[-1].shape[-1], generator=generator)[:most]
+    found.append(_columns(tests[-1][..., some], elements))
     for part in action.factors if isinstance(action, Product) else (action,):
         if isinstance(part, Rotation):
             found.append(Evidence(0.0, angles_test(X[:, list(part.plane)], [part.order])[0]))
@@ -148,22 +156,56 @@ def angles_test(X: Tensor, orders: Sequence[int]) -> list[float]:
     return values
 
 
-def _centre(X: Tensor, generator: torch.Generator) -> Tensor:
-    """Of each column, within three standard errors of zero: where a row and another lie most often on either side of it."""
-    some = X[torch.randperm(len(X), generator=generator)[:200]]
-    one, other = torch.triu_indices(len(some), len(some))
-    centre = torch.zeros(X.shape[1], dtype=X.dtype)
-    for j in range(min(X.shape[1], COLUMNS)):
-        middles = (some[one, j] + some[other, j]) / 2
-        error = 3 * float(X[:, j].std()) / math.sqrt(len(X))
-        best, reach = 0.0, error
-        for _ in range(4):  # ever finer, with ever narrower kernels
-            tried = best + reach * torch.linspace(-1, 1, 9, dtype=X.dtype)
-            tried = tried.clamp(-error, error)
-            heights = (-0.5 * ((middles - tried[:, None]) / max(reach, 1e-12)).square()).exp().sum(1)
-            best, reach = float(tried[heights.argmax()]), reach / 4
-        centre[j] = best
+def _centre(rows: Tensor) -> Tensor:
+    """Of each column, within three standard errors of zero: where the rows [n, d] are least unlike their opposites.
+
+    That is where sum_ij k(x_i + x_j - 2 c) is largest, with kernels as wide as the test's: the best centre for the test itself,
+    which is then no more likely to refuse a symmetry than with the true one.
+    """
+    n, d = rows.shape
+    centre = rows.new_zeros(d)
+    for j in range(d):
+        x = rows[:, j]
+        error = 3 * float(x.std()) / math.sqrt(n)
+        gaps = (x[: n // 2] - x[n - n // 2 :]).abs()
+        gaps = gaps[gaps > 0]
+        if len(gaps) and error > 0:
+            narrow, median, wide = torch.quantile(gaps, torch.tensor([0.25, 0.5, 0.75]).to(gaps)).tolist()
+            lumps = narrow < 0.1 * wide
+            centre[j] = _middle(x, error, narrow) if lumps else _smooth_middle(x, error, median)
     return centre
+
+
+def _smooth_middle(x: Tensor, error: float, median: float) -> float:
+    """By the Fourier transform of k: the sum is int khat(w) Re(phi(w)^2 exp(-2 i w c)) dw with phi(w) = sum_i exp(i w x_i)."""
+    one = torch.ones((), dtype=x.dtype)
+    w = torch.linspace(0, 4 / (WIDTHS[-1] * median), FREQUENCIES, dtype=x.dtype)
+    widths = median * torch.tensor(WIDTHS, dtype=x.dtype)[:, None]
+    khat = (widths * (-0.5 * (w * widths).square()).exp()).sum(0)
+    weights = khat * torch.polar(one, w[:, None] * x).sum(1).square()
+    return _highest(lambda c, _: (weights * torch.polar(one, -2 * c[:, None] * w)).real.sum(1), error)
+
+
+def _middle(x: Tensor, error: float, narrow: float) -> float:
+    """By the pairs themselves, with ever narrower kernels: lumps that lie opposite each other fit in one place only."""
+    one, other = torch.triu_indices(len(x), len(x))
+    middles = (x[one] + x[other]) / 2
+    middles = middles[middles.abs() < 2 * error + 2 * narrow]
+
+    def heights(c: Tensor, step: float) -> Tensor:
+        return (-0.5 * ((middles - c[:, None]) / max(step, narrow / 4)).square()).exp().sum(1)
+
+    return _highest(heights, error)
+
+
+def _highest(heights: Callable[[Tensor, float], Tensor], error: float) -> float:
+    """Where within `error` of zero a function is largest; it is told how far apart the places are that it is asked for."""
+    best, reach = 0.0, error
+    for _ in range(5):
+        tried = (best + reach * torch.linspace(-1, 1, 9, dtype=torch.float64)).clamp(-error, error)
+        best = float(tried[heights(tried, reach / 4).argmax()])
+        reach /= 4
+    return best
 
 
 def _places(action: Action, orbit: Tensor, moves: Tensor, of: Tensor | None = None) -> Tensor:

@@ -162,7 +162,13 @@ class Reading(BaseEstimator):
     def _image(self) -> tuple[int, int] | None:
         """The height and width, where every row is an image."""
         if isinstance(self.columns, tuple) and len(self.columns) == 2 and self.columns[0] == "image":
-            h, w = self.columns[1]
+            size = self.columns[1]
+            if not isinstance(size, Sequence) or isinstance(size, str) or len(size) != 2:
+                raise TypeError(
+                    f'columns=("image", (height, width)) takes two whole numbers; got {size!r}. Images have one value a pixel: '
+                    "make colours grey, or give them as columns without a symmetry of images."
+                )
+            h, w = size
             return whole_number(h, "the height of an image", 1), whole_number(w, "the width of an image", 1)
         return None
 

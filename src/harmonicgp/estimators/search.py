@@ -213,16 +213,6 @@ def _trial(
         "p_value": None,
         "key": candidate,
     }
-    if action is not None:
-        if candidate.name not in evidence:  # of the columns as they are: warped ones are symmetric, whatever they were
-            straight = Inputs.fit(data.X, data.counts, columns, False, candidate.axes == "principal")
-            rows_ = by_counts(N, data.counts, ANGLES, trials.seed)
-            moved = torch.from_numpy(straight.transform(data.X[rows_]))
-            known = len(np.unique(moved.numpy(), axis=0)) >= DISTINCT
-            evidence[candidate.name] = (
-                invariance_test(action, moved, trials.tested, seed=trials.seed, centred=True) if known else None
-            )
-        row["distance"], row["p_value"] = evidence[candidate.name] or (None, None)
     schedule = Schedule(
         max_steps=stage.steps,
         batch_size=batch,
@@ -233,6 +223,18 @@ def _trial(
         full_passes=1,
     )
     try:
+        if action is not None:
+            if (
+                candidate.name not in evidence
+            ):  # of the columns as they are: warped ones are symmetric, whatever they were
+                straight = Inputs.fit(data.X, data.counts, columns, False, candidate.axes == "principal")
+                rows_ = by_counts(N, data.counts, ANGLES, trials.seed)
+                moved = torch.from_numpy(straight.transform(data.X[rows_]))
+                known = len(np.unique(moved.numpy(), axis=0)) >= DISTINCT
+                evidence[candidate.name] = (
+                    invariance_test(action, moved, trials.tested, seed=trials.seed, centred=True) if known else None
+                )
+            row["distance"], row["p_value"] = evidence[candidate.name] or (None, None)
         kernel = make_kernel(trials.kernel, inputs, action, rows, trials.seed)
         features = make_features(kernel, action, rows, m, method="rows", seed=trials.seed)
         row["residual"] = _residual(features, rows[:MEASURED])
@@ -247,7 +249,7 @@ def _trial(
             bound=trials.bound,
             schedule=schedule,
         )
-    except (ValueError, ArithmeticError, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
+    except (ValueError, ArithmeticError, RuntimeError) as error:
         return row | {"failure": str(error)}  # a candidate that cannot be fitted is out
     if np.isfinite(result.bound):
         row |= {"bound": result.bound, "finish": result.posterior.family}

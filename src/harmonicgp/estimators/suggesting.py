@@ -38,11 +38,17 @@ def suggest_symmetry(
         raise TypeError(
             "suggest_symmetry takes kernels by name: a kernel of your own is fitted as it is, without a search."
         )
-    model: Any = (HarmonicGPClassifier if classify else HarmonicGPRegressor)(**arguments)
+    estimator: Any = HarmonicGPClassifier if classify else HarmonicGPRegressor
+    unknown = sorted(set(arguments) - set(estimator._get_param_names()))
+    if unknown:
+        raise TypeError(
+            f"suggest_symmetry takes the arguments of {estimator.__name__}, which has no {', '.join(unknown)}."
+        )
+    model = estimator(**arguments)
     model._guessing = True
     if candidates is not None:
         if isinstance(candidates, Action | str) or not isinstance(candidates, Iterable):
-            raise TypeError(f"candidates is a list of actions, such as [{candidates!r}]; got {candidates!r} itself.")
+            raise TypeError(f"candidates is a list of actions, such as [Negation()]; got {candidates!r}.")
         offered = list(candidates)
         if not offered:
             raise ValueError(
