@@ -373,7 +373,7 @@ def suggest(
         say("", f"On the command line: --columns {shlex.quote(options)}")
     say("a fit", found.taken)
     for k, sentence in enumerate(found.sentences):
-        say("" if k else "candidates", sentence)
+        say("" if k else "compared", sentence)
     if not quiet:
         typer.echo("\n" + str(found).partition("\n")[2])
     if picture is not None:
