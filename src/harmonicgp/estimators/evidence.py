@@ -81,9 +81,12 @@ def invariance_test(
     tests = [places] if bool(moves.all()) else [places, _places(action, orbit[..., moves], moves[moves], moves)]
     elements = torch.randint(group.order, (draws, len(rows)), generator=generator)
     found = [_compare(group, part, elements) for part in tests]
-    most = COLUMNS if group.order == 2 else FEWER_COLUMNS
-    some = torch.randperm(tests[-1].shape[-1], generator=generator)[:most]
-    found.append(_columns(tests[-1][..., some], elements))
+    width = tests[-1].shape[-1]
+    if width <= FEWER_COLUMNS or isinstance(
+        action, Negation
+    ):  # the centre of a pixel that is hardly ever seen is no evidence
+        most = COLUMNS if group.order == 2 else FEWER_COLUMNS
+        found.append(_columns(tests[-1][..., torch.randperm(width, generator=generator)[:most]], elements))
     for part in action.factors if isinstance(action, Product) else (action,):
         if isinstance(part, Rotation):
             found.append(Evidence(0.0, angles_test(X[:, list(part.plane)], [part.order])[0]))
