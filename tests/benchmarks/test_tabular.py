@@ -318,7 +318,9 @@ def test_without_data_one_clear_line(monkeypatch, tmp_path, capsys):
     assert main(["--output", str(tmp_path / "out")]) == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err == ("bench tabular: set the environment variable HARMONICGP_DATA to a folder of .npz data files.\n")
+    assert said.err == (
+        "bench tabular: kin40k.npz is needed: set the environment variable HARMONICGP_DATA to the folder of the data files.\n"
+    )
     assert not (tmp_path / "out").exists()
 
 

@@ -32,7 +32,7 @@ def test_theorem_4_2(tmp_path):
 
 def test_the_engine_runs_without_data_and_says_so(tmp_path):
     results, printed = run("engine", tmp_path)
-    assert "kin40k skipped: set the environment variable HARMONICGP_DATA" in printed
+    assert "kin40k skipped: kin40k.npz is needed: set the environment variable HARMONICGP_DATA" in printed
     assert "kin40k" not in results
     assert all(row["nll"] < 1.5 for row in results["skewed"])
 
