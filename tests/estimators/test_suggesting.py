@@ -137,7 +137,8 @@ def test_candidates_come_from_the_data():
     assert all(c.declared.period == 12.0 for c in guessed(named, hours, None))
 
 
-@pytest.mark.parametrize("kind", [pytest.param("rotation", marks=pytest.mark.slow), "none"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["rotation", "none"])
 def test_the_symmetry_is_named(kind, tmp_path):
     known = make(kind, 1000, 0)
     choice = suggest_symmetry(known.X, known.y, progress=False, **known.arguments)
