@@ -364,7 +364,7 @@ class HarmonicGPBase(Reading):
         observation = observe(self.likelihood_)
         bound: Bound = self._bound_name() or ("tight" if observation.is_gaussian else "elbo")
         problem = Problem(predictor.features, observation, x, y, None, known, bound, weights)
-        posterior = absorb(problem, predictor.whitened, predictor.posterior)
+        posterior = absorb(problem, predictor.whitened, predictor.posterior).settled()
         self._predictor = Predictor(predictor.features, predictor.whitened, posterior, None, predictor.chunk_size)
         if self.ranges_ is not None:
             ends = zip(self.ranges_, X.min(0).tolist(), X.max(0).tolist(), strict=True)

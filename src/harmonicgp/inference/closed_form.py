@@ -297,6 +297,10 @@ class StreamedPosterior(Posterior):
         """From the block closed form and the data's matvec."""
         return cls("block", posterior.means, posterior.precisions, posterior.factors, lambda v: v + matvec(v) / s2)
 
+    def settled(self) -> StreamedPosterior:
+        """As it is: no file holds it."""
+        return self
+
     def moments(self, stacks: Stacks) -> tuple[Tensor, Tensor]:
         """The mean, and a'(I + A W A'/s2)^{-1} a, both [P, n]."""
         A = flatten(stacks).mT.double()  # [n, F]

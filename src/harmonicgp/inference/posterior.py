@@ -138,8 +138,15 @@ class Posterior:
     @classmethod
     def from_precisions(cls, family: Family, means: Sequence[Tensor], precisions: Sequence[Tensor]) -> Posterior:
         """Factorises the precisions, which are at least the identity."""
-        factors = tuple(torch.linalg.cholesky(Lambda) for Lambda in precisions)
-        return cls(family, tuple(means), tuple(precisions), factors)
+        means, precisions = (tuple(t.contiguous() for t in each) for each in (means, precisions))
+        return cls(family, means, precisions, tuple(torch.linalg.cholesky(Lambda) for Lambda in precisions))
+
+    def settled(self) -> Posterior:
+        """Factorised anew, by the one way that a model file is read by: rounding then is the same before and after it.
+
+        How a factor was found, and how it lies in memory, decides the last digits of what is solved with it.
+        """
+        return Posterior.from_precisions(self.family, self.means, self.precisions)
 
     @property
     def n_outputs(self) -> int:
