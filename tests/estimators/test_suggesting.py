@@ -472,7 +472,7 @@ def test_actions_that_print_alike_are_told_apart():
         assert len({row["name"] for row in found.table}) == 3
         assert found.suggested_action is keep, str(found)
         found.instead = ""
-        assert "suggested_action" in found.advice or "does not pay" in found.advice
+        assert "suggest_symmetry(...).arguments" in found.advice or "does not pay" in found.advice
 
 
 @pytest.mark.usefixtures("brief")
@@ -485,7 +485,24 @@ def test_advice_names_the_warp_of_its_bound():
     assert "symmetry=Rotation((0, 1), 5))" in found.advice
     for each in found.table:
         each["warp"] = True
-    assert 'symmetry=Rotation((0, 1), 5), warp="quantile")' in found.advice
+    assert "symmetry=Rotation((0, 1), 5), warp='quantile')" in found.advice
+    assert found.arguments == {"symmetry": found.suggested_action, "warp": "quantile"}
+    assert found.pays
+
+
+@pytest.mark.usefixtures("brief")
+def test_arguments_are_all_that_an_estimator_needs():
+    rng = np.random.default_rng(0)
+    X = np.column_stack((rng.uniform(0, 24, 400), rng.gamma(1.0, size=400), rng.uniform(0, 10, 400)))
+    y = np.sin(X[:, 0] * np.pi / 12) + np.cos(X[:, 2] * np.pi / 5) + 0.1 * rng.normal(size=400)
+    found = suggest_symmetry(X, y, [Translation(0, 24.0, 6)], columns={2: ("periodic", 10.0)}, progress=False)
+    assert found.arguments == {"columns": {2: ("periodic", 10.0), 0: ("periodic", 24.0)}}  # so few rows need no symmetry
+    found.instead = ""
+    assert set(found.arguments) == {"symmetry", "columns"}
+    gp = HarmonicGPRegressor(**found.arguments, max_steps=2, n_inducing=10, progress=False).fit(X, y)
+    assert repr(gp.symmetry_.action) == "Translation(axis=0, period=24.0, order=6)"
+    none = suggest_symmetry(X[:, 1:2], y, [Negation()], progress=False)
+    assert (none.arguments, none.pays) == ({}, False)
 
 
 def test_weeks_have_seven_days():

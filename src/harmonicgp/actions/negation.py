@@ -92,6 +92,8 @@ class PrincipalNegation(Action):
 
     def __init__(self, ways: int = 1) -> None:
         self.ways = whole_number(ways, "the number of ways", 1)
+        if self.ways > 62:
+            raise ValueError(f"{self.ways} ways of negation make 2^{self.ways} blocks: use fewer; three make eight.")
         self.group = Cyclic(2) ** self.ways
         self.min_dim = self.ways
         self.mean: Tensor | None = None

@@ -7,7 +7,6 @@ import importlib
 import inspect
 import io
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -41,12 +40,14 @@ from harmonicgp.cli.options import (
     REPORT,
     SEED,
     SIZE,
+    SYMMETRY,
     T_MAX,
     TABLE,
     TARGET,
     TEST,
     TRANSFORM,
     VERSION,
+    WARP,
     WEIGHT,
     argument,
     check_course,
@@ -60,6 +61,7 @@ from harmonicgp.cli.options import (
     parse_columns,
     parse_levels,
 )
+from harmonicgp.cli.symmetries import as_options, parse_symmetry
 from harmonicgp.cli.tables import (
     Problem,
     errors_column,
@@ -133,6 +135,7 @@ def root(
         "harmonicgp fit homes.parquet -t price -o price.hgp --target-transform log \\",
         "    --time-budget 600 --checkpoint-dir checkpoints --report price.html",
         "harmonicgp fit cells.csv -t kind -o kind.hgp --missing impute",
+        "harmonicgp fit mill.csv -t wear -o mill.hgp --symmetry 'Negation([[0, 1]])'",
         "harmonicgp fit sst.nc -t temperature -o sst.hgp --by time",
     ),
 )
@@ -150,6 +153,8 @@ def fit(
     likelihood: LIKELIHOOD = None,
     calibration: CALIBRATION = None,
     kernel: KERNEL = None,
+    symmetry: SYMMETRY = None,
+    warp: WARP = None,
     n_inducing: INDUCING = None,
     t_max: T_MAX = None,
     by: BY = None,
@@ -176,7 +181,8 @@ def fit(
             {
                 "columns": columns, "drop": drop, "weight": weight, "noise_std": noise_std, "classify": classify,
                 "missing": missing, "target_transform": target_transform, "likelihood": likelihood, "calibration": calibration,
-                "max_steps": max_steps, "time_budget": time_budget, "checkpoint_dir": checkpoint_dir, "report": report,
+                "symmetry": symmetry, "warp": warp, "max_steps": max_steps, "time_budget": time_budget,
+                "checkpoint_dir": checkpoint_dir, "report": report,
             },
             "a fit",
         )  # fmt: skip
@@ -189,6 +195,8 @@ def fit(
         if value is not None and value != []:
             raise UsageError(f"{flag} is for netCDF files.")
     check_course(test_fraction, report, time_budget)
+    shape = {"symmetry": parse_symmetry(symmetry)} if symmetry is not None else {}
+    shape |= {"warp": None if warp == "none" else warp} if warp is not None else {}
     kinds = parse_columns(columns or [])
     problem = Problem.read(table, say, target, drop or [], kinds, classify, weight, noise_std)
     arguments = given(
@@ -203,7 +211,7 @@ def fit(
         time_budget=time_budget,
         checkpoint_dir=checkpoint_dir,
     )
-    model = new_estimator(problem, {**arguments, "random_state": seed, "progress": say.progress})
+    model = new_estimator(problem, {**arguments, **shape, "random_state": seed, "progress": say.progress})
     training, testing = problem.split(test_fraction, seed)
     say("rows", f"{len(training):,} to learn from, {len(testing):,} set aside")
     try:
@@ -368,9 +376,8 @@ def suggest(
         typer.echo(found.suggested or "none")
     say("suggested", found.label(found.suggested) if found.suggested else "none")
     say("", found.advice)
-    if found.suggested in found.tried and (periods := found.tried[found.suggested].periods):
-        options = ",".join(f"{found.encoded_names[j]}=periodic:{period:g}" for j, period in periods)
-        say("", f"On the command line: --columns {shlex.quote(options)}")
+    if found.pays and (options := as_options(found.arguments, list(found.encoded_names))):
+        say("", f"On the command line: harmonicgp fit ... {options}")
     say("a fit", found.taken)
     for k, sentence in enumerate(found.sentences):
         say("" if k else "compared", sentence)

@@ -80,6 +80,16 @@ KERNEL = Annotated[
         help="How smooth; not given: matern32, of a field the best.",
     ),
 ]
+SYMMETRY = Annotated[
+    str | None,
+    option(
+        "--symmetry", metavar="ACTION",
+        help="auto (compare and choose), none (one block), or an action, as `suggest` names it.",
+    ),
+]  # fmt: skip
+WARP = Annotated[
+    str | None, choice("--warp", "auto", "none", "quantile", help="Skewed columns made normal by their quantiles.")
+]
 INDUCING = Annotated[int | None, option("--n-inducing", metavar="M", min=1, help="Inducing points of a block.")]
 T_MAX = Annotated[
     int | None, option("--t-max", metavar="T", min=0, help="Of a field: the highest frequency of longitude.")

@@ -280,6 +280,7 @@ class HarmonicGPBase(Reading):
 
             choice = search(data, options, trials, self.posterior, tell, until)
         choice.encoded_names, choice.estimator = self.encoded_names_, type(self).__name__
+        choice.declared = self.columns
         if self._small:
             choice.instead = "an exact model" if self._exact_noise() else "one block"
         return choice

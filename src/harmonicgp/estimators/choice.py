@@ -48,6 +48,7 @@ class SymmetryChoice:
     columns: Columns | None = field(default=None, repr=False, compare=False)
     encoded_names: Sequence[str] = field(default=(), repr=False, compare=False)
     estimator: str = field(default="HarmonicGPRegressor", repr=False, compare=False)
+    declared: Any = field(default=None, repr=False, compare=False)  #: the columns that the user has declared
     instead: str = field(default="", repr=False, compare=False)  #: what a fit of so few rows takes without a search
 
     @property
@@ -118,6 +119,34 @@ class SymmetryChoice:
         whether it pays.
         """
         return self._use()[0]
+
+    @property
+    def pays(self) -> bool:
+        """Whether there is a suggestion and its bound is not below one block's at equal cost."""
+        rows = self.ranked
+        return bool(rows and rows[0]["same"]) and (rows[0]["gain"] is None or rows[0]["gain"] >= -MARGIN)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What is suggested as an estimator takes it, `HarmonicGPRegressor(**found.arguments)`; empty where there is nothing.
+
+        The arguments with which the short fit was made: `symmetry`, and where they apply `warp` and `columns`, those that you
+        have declared among them. So few rows that a fit has no need of a symmetry have none.
+        """
+        action = self.suggested_action
+        if action is None:
+            return {}
+        row, found = self.ranked[0], dict[str, Any]()
+        if not self.instead:
+            found["symmetry"] = action
+            if row["warp"]:
+                found["warp"] = "quantile"
+        periods = {self._key(j): ("periodic", period) for j, period in self.tried[row["name"]].periods}
+        if periods:
+            found["columns"] = {**(self.declared or {}), **periods}
+        elif self.declared and not self.instead:
+            found["columns"] = self.declared
+        return found
 
     def _use(self) -> tuple[Action | None, str]:
         """The action to use, or what stands in its way."""
@@ -222,22 +251,15 @@ class SymmetryChoice:
         if not rows[0]["same"]:
             return "No symmetry of the inputs was found."
         first = rows[0]
-        if first["gain"] is not None and first["gain"] < -MARGIN:
+        if not self.pays:
             return f"The inputs look the same after it, but it does not pay: its bound is {_against(first['gain'])} one block's."
-        action, obstacle = self._use()
+        _, obstacle = self._use()
         if obstacle:
             return f"The inputs look the same after it; {obstacle}."
-        shown = "suggest_symmetry(...).suggested_action" if "<" in repr(action) else repr(action)
-        arguments = [] if action is None or self.instead else [f"symmetry={shown}"]
-        if arguments and first["warp"]:
-            arguments.append('warp="quantile"')
-        periods = self.tried[first["name"]].periods if first["name"] in self.tried else ()
-        if action is not None and periods and self.encoded_names:
-            kinds = {self._key(j): ("periodic", period) for j, period in periods}
-            arguments.append(f"columns={kinds!r}")
-        use = f"; in Python: {self.estimator}({', '.join(arguments)})" if arguments else ""
-        if "columns" in use and self.columns is not None and self.columns.kinds:
-            use += ", beside the columns that you have declared"
+        said = [f"{name}={value!r}" for name, value in self.arguments.items()]
+        if any("<" in each for each in said):  # an action whose parts no text holds
+            said = ["**suggest_symmetry(...).arguments"]
+        use = f"; in Python: {self.estimator}({', '.join(said)})" if said else ""
         few = f" A fit of so few rows is {self.instead}, which has no need of a symmetry." if self.instead else ""
         return f"The inputs look the same after it{use}.{few}"
 
