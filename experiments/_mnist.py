@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments._runner import UsageError, positive, whole
+from experiments._runner import UsageError, positive, so_far, whole
 from experiments._training import Row, Score, draw_curves, markdown, scaled, train
 from harmonicgp._files import write_text_atomically
 from harmonicgp.data import load_npz
@@ -98,7 +98,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def compare(
     name: str, title: str, known: Models, output: Path, steps: int, rate: float = 0.001, models: Sequence[str] = ("",)
 ) -> dict[str, Any]:
-    """Train all models, or those whose names begin so, for equal steps; write NAME.md and the curves, NAME.png, anew after each.
+    """Train all models, or those whose names begin so, for equal steps; write all anew after each.
 
     `residual` is the share of the kernel that the inducing images leave before training.
     """
@@ -117,6 +117,7 @@ def compare(
         left = trace_error(features, data.X_test[:1000]) / len(data.X_test[:1000])
         row = train(model, features, likelihood, data.X, data.y, score, steps=steps, rate=rate)
         rows.append(row | {"residual": left})
+        so_far(output, name, rows=rows)
         write_text_atomically(output / f"{name}.md", markdown(rows, columns) + "\n")
         draw_curves(output / f"{name}.png", rows, panels, f"{title}, {len(data.X):,} images, Adam {rate:g}")
     print(markdown(rows, columns))

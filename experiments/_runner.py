@@ -56,18 +56,19 @@ def run(
     except (DataNotFoundError, DataFileError, MissingExtraError) as error:
         parser.exit(1, f"{error}\n")
     seconds = round(time.perf_counter() - start, 2)
-    record = {
-        "experiment": name,
-        "size": arguments.size,
-        **chosen,
-        "version": __version__,
-        "seconds": seconds,
-        **results,
-    }
-    path = arguments.output / f"{name}.json"
-    write_text_atomically(path, json.dumps(record, indent=2) + "\n")
+    _write(arguments.output, name, {"size": arguments.size, **chosen, "complete": True, "seconds": seconds, **results})
     new = [file.name for file, when in sorted(_written(arguments.output).items()) if before.get(file) != when]
     print(f"{seconds} s; in {arguments.output}: {', '.join(new)}")
+
+
+def so_far(output: Path, name: str, **results: Any) -> None:
+    """Write what there is to NAME.json before all is done: an experiment that is ended early loses nothing."""
+    _write(output, name, {"complete": False, **results})
+
+
+def _write(output: Path, name: str, record: Mapping[str, Any]) -> None:
+    record = {"experiment": name, "version": __version__, **record}
+    write_text_atomically(output / f"{name}.json", json.dumps(record, indent=2) + "\n")
 
 
 def some_of(names: Sequence[str]) -> dict[str, Any]:

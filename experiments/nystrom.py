@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from experiments._runner import run, some_of
+from experiments._runner import run, so_far, some_of
 from experiments._tables import load_table
 from experiments._training import Row, harmonic, markdown, orthogonal, scaled, sparse
 from harmonicgp._extras import require
@@ -79,6 +79,7 @@ def tell(rows: list[Row], output: Path) -> list[str]:
     text = markdown(rows, {"table": "", "M": "", "model": "", "k-means": ".4f", "moved": ".4f", "seconds": ".1f"})
     verdicts = compared(rows)
     text += "\n\n" + "\n".join(f"- {verdict}" for verdict in verdicts)
+    so_far(output, "nystrom", rows=rows, verdicts=verdicts)
     write_text_atomically(output / "nystrom.md", text + "\n")
     print("\n".join(verdicts), flush=True)
     draw(output / "nystrom.png", rows)

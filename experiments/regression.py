@@ -23,7 +23,7 @@ from typing import Any
 import gpytorch
 import torch
 
-from experiments._runner import run, some_of
+from experiments._runner import run, so_far, some_of
 from experiments._tables import OWN, Table, load_table, split
 from experiments._training import Row, Score, draw_curves, harmonic, markdown, orthogonal, scaled, sparse, train
 from harmonicgp._files import write_text_atomically
@@ -74,6 +74,7 @@ def report(rows: Sequence[Row], remarks: Sequence[str], output: Path, name: str 
     columns = {"table": "", "split": "", "model": "", "step": "", "nll": "+.4f", "rmse": ".4f", "coverage": ".3f",
                "seconds": ".1f", "seconds_per_step": ".4f"}  # fmt: skip
     text = markdown(rows, columns) + "\n\n" + "\n".join(f"- {remark}" for remark in remarks)
+    so_far(output, name, rows=rows, remarks=remarks)
     write_text_atomically(output / f"{name}.md", text + "\n")
     print(text, flush=True)
 

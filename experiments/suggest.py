@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments._mnist import load_digits
-from experiments._runner import run
+from experiments._runner import run, so_far
 from experiments._training import Row, markdown
 from experiments.flip_mnist import flipped
 from experiments.translate_mnist import rolled
@@ -111,6 +111,7 @@ def experiment(size: str, output: Path) -> Mapping[str, Any]:
     for kind in KINDS:
         for seed in range(count):
             rows.append(judge(f"{kind} {seed}", make(kind, n, seed), output if seed == 0 else None))
+            so_far(output, "suggest", rows=rows)
     if size != "small":
         for name, move in (("ImageFlip", flipped), ("ImageShift", rolled)):
             digits = load_digits(4000, 10, move)

@@ -496,7 +496,9 @@ def test_arguments_are_all_that_an_estimator_needs():
     X = np.column_stack((rng.uniform(0, 24, 400), rng.gamma(1.0, size=400), rng.uniform(0, 10, 400)))
     y = np.sin(X[:, 0] * np.pi / 12) + np.cos(X[:, 2] * np.pi / 5) + 0.1 * rng.normal(size=400)
     found = suggest_symmetry(X, y, [Translation(0, 24.0, 6)], columns={2: ("periodic", 10.0)}, progress=False)
-    assert found.arguments == {"columns": {2: ("periodic", 10.0), 0: ("periodic", 24.0)}}  # so few rows need no symmetry
+    assert found.arguments == {
+        "columns": {2: ("periodic", 10.0), 0: ("periodic", 24.0)}
+    }  # so few rows need no symmetry
     found.instead = ""
     assert set(found.arguments) == {"symmetry", "columns"}
     gp = HarmonicGPRegressor(**found.arguments, max_steps=2, n_inducing=10, progress=False).fit(X, y)

@@ -9,8 +9,9 @@ import sys
 import numpy as np
 import pytest
 
+from experiments import _runner
 from experiments._mnist import compare
-from experiments._runner import UsageError
+from experiments._runner import UsageError, so_far
 from experiments._tables import load_table
 from experiments.flip_mnist import flipped_how
 from experiments.nystrom import compared
@@ -171,3 +172,18 @@ def test_a_table_of_ones_own(folder):
         table = load_table("3droad")
         assert table.X.tolist() == [[k, 2 * k] for k in range(120)]
         assert table.y.tolist() == [3 * k for k in range(120)]
+
+
+def test_an_experiment_that_is_ended_early_keeps_what_it_has(tmp_path, monkeypatch):
+    def experiment(size, output):
+        so_far(output, "some", rows=[1])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["some", "--output", str(tmp_path)])
+    with pytest.raises(KeyboardInterrupt):
+        _runner.run("some", "Some.", experiment)
+    found = json.loads((tmp_path / "some.json").read_text())
+    assert (found["experiment"], found["complete"], found["rows"]) == ("some", False, [1])
+    _runner.run("some", "Some.", lambda size, output: {"rows": [1, 2]})
+    found = json.loads((tmp_path / "some.json").read_text())
+    assert (found["size"], found["complete"], found["rows"]) == ("small", True, [1, 2])

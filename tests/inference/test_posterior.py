@@ -84,7 +84,9 @@ def test_a_settled_posterior_does_not_remember_how_its_factors_lay_in_memory():
     generator = torch.Generator().manual_seed(3)
     A = torch.randn(1, 2, 9, 9, generator=generator, dtype=torch.float64)
     one = Posterior.from_precisions("block", [torch.zeros(1, 2, 9)], [torch.eye(9) + A @ A.mT])
-    other = Posterior("block", one.means, tuple(L.mT for L in one.precisions), tuple(C.contiguous() for C in one.factors))
+    other = Posterior(
+        "block", one.means, tuple(L.mT for L in one.precisions), tuple(C.contiguous() for C in one.factors)
+    )
     assert other.factors[0].stride() != one.factors[0].stride()
     for factors in zip(one.factors, other.settled().factors, strict=True):
         assert_close(*factors)
