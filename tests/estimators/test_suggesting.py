@@ -24,7 +24,7 @@ from harmonicgp.diagnostics import suggest_symmetry
 from harmonicgp.estimators import search as searching
 from harmonicgp.estimators.candidates import Candidate, candidates, generated, guessed
 from harmonicgp.estimators.choice import SymmetryChoice
-from harmonicgp.estimators.evidence import _places, angles_test, invariance_test
+from harmonicgp.estimators.evidence import _places, angles_test, invariance_test, one_a_place
 from harmonicgp.estimators.inputs import Columns
 
 
@@ -567,3 +567,60 @@ def test_a_picture_leaves_the_windows_of_the_caller(tmp_path):
         assert matplotlib.get_backend() == "svg"
     finally:
         matplotlib.use(before)
+
+
+# Many measurements at few places ------------------------------------------------------------------------------------------
+
+
+def stations(rng, places=60, hours=24):
+    """Two coordinates of each station, and an hour and a reading of each measurement."""
+    at = np.repeat(rng.normal(size=(places, 2)), hours, 0)
+    return np.column_stack((at, np.tile(np.arange(float(hours)), places), rng.gamma(2.0, size=len(at))))
+
+
+def standardised(X):
+    return torch.from_numpy((X - X.mean(0)) / X.std(0))
+
+
+@pytest.mark.parametrize("action", [Negation([[0, 1]]), Negation([[0], [1]]), Rotation((0, 1), 6)], ids=repr)
+def test_stations_are_not_refused_for_where_they_happen_to_stand(action):
+    refused = 0
+    for seed in range(20):
+        X = standardised(stations(np.random.default_rng(seed)))
+        refused += invariance_test(action, X, 300, 199, seed, centred=True).p_value < 0.01
+    assert refused <= 1
+
+
+def test_places_that_are_not_symmetric_are_refused():
+    rng = np.random.default_rng(0)
+    X = standardised(np.repeat(rng.exponential(size=(300, 2)), 5, 0))
+    assert invariance_test(Negation(), X, centred=True).p_value < 0.01
+
+
+def test_what_is_a_place():
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(stations(rng))
+    where = torch.tensor([True, True, False, False])
+    once = one_a_place(X, where)
+    assert len(once) == 60
+    assert len(torch.unique(once[:, :2], dim=0)) == 60
+    assert one_a_place(X) is X  # all columns together hardly ever recur
+    for values in (
+        rng.poisson(2.0, size=(2000, 1)),  # counts
+        rng.integers(24, size=(2000, 2)),  # hours
+        0.1 * rng.integers(40, size=(2000, 1)),  # on a lattice
+        np.where(rng.random((2000, 1)) < 0.5, 3.0, rng.normal(size=(2000, 1))),  # one value is common
+        np.sort(rng.lognormal(size=40))[rng.choice(40, 2000, p=np.arange(40, 0, -1) ** 2 / 22140)][:, None],  # prices
+        rng.normal(size=(500, 3)),
+        np.ones((50, 1)),
+        np.empty((0, 2)),
+    ):
+        rows = torch.from_numpy(np.asarray(values, dtype=float))
+        assert one_a_place(rows) is rows
+
+
+def test_sixty_stations_do_not_tell_a_square_from_a_disc():
+    for places, some in ((60, False), (600, True)):
+        X = stations(np.random.default_rng(1), places, 4)[:, :2]
+        found = list(generated(Columns.find(X, None, {}, ["u", "v"]), X, None, None, 0))
+        assert any(isinstance(c.declared, Rotation) for c in found) is some

@@ -27,7 +27,7 @@ from harmonicgp.actions import (
     Translation,
 )
 from harmonicgp.actions.negation import strided
-from harmonicgp.estimators.evidence import FEW, angles_test, by_counts, invariance_test, mixed_columns
+from harmonicgp.estimators.evidence import FEW, angles_test, by_counts, invariance_test, mixed_columns, one_a_place
 from harmonicgp.estimators.inputs import Array, Columns, Inputs
 from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
 from harmonicgp.groups import Resolution
@@ -161,7 +161,10 @@ def generated(
     for i, j in itertools.combinations(plain[:PLANES], 2) if len(rows) >= FEW else ():
         if time.perf_counter() > until:
             return
-        fits = [(o, p) for o, p in zip(ORDERS, angles_test(rows[:, [i, j]], ORDERS), strict=True) if p >= 0.05]
+        points = one_a_place(rows[:, [i, j]])
+        if len(points) < FEW:
+            continue
+        fits = [(o, p) for o, p in zip(ORDERS, angles_test(points, ORDERS), strict=True) if p >= 0.05]
         planes += [(order, p, Rotation((i, j), order)) for order, p in fits[:1]]  # the largest that fits the plane
     planes.sort(key=lambda each: (-each[0], -each[1]))
     likely = [turn for _, _, turn in planes[: 2 * MOST_ROTATIONS]]
@@ -211,7 +214,7 @@ def _period(x: Array) -> float | None:
 def exchanges(rows: Tensor, plain: list[int], seed: int) -> Iterator[Action]:
     """Cyclic permutations of columns that are alike, each by itself."""
     left = list(plain)
-    values = rows.numpy()
+    values = one_a_place(rows, torch.isin(torch.arange(rows.shape[1]), torch.tensor(plain))).numpy()
     while left:
         first = left.pop(0)
         alike = [j for j in left if ks_2samp(values[:, first], values[:, j], method="asymp").pvalue >= LIKELY]

@@ -26,6 +26,8 @@ FREQUENCIES = 256
 HUGE = 1e100
 #: Rows whose angles are looked at, and widths of radii that they are looked at in.
 ANGLES, RINGS = 50_000, 4
+#: Fewer places than this are no draws of places but levels of a column.
+PLACES = 20
 #: Fewer rows than this tell nothing by their angles.
 FEW = 300
 
@@ -46,8 +48,10 @@ def invariance_test(
     every element: the mean of sum_t k_t(x, x') over all frequencies t but the first. Rows that have the symmetry are as likely as
     the same rows each moved by an element at random; so drawing elements gives an exact p-value. Once on all columns, once on
     those that move, once column by column, for a rotation also by the angles of all rows (`angles_test`); the smallest p-value is
-    multiplied by their number. A small one says that the action leads out of the data; a large one, that nothing was seen to
-    speak against it. With `centred` the centre of a negation comes from the same rows: the best within its error is taken.
+    multiplied by their number. Where the columns that move take few values together, over and over, as stations that measure
+    every day do, each such place counts once (`one_a_place`). A small p-value says that the action leads out of the data; a large
+    one, that nothing was seen to speak against it. With `centred` the centre of a negation comes from the same rows: the best
+    within its error is taken.
 
     Examples:
         >>> import torch
@@ -69,6 +73,10 @@ def invariance_test(
     whole_number(draws, "draws", 1)
     group = action.group
     generator = torch.Generator().manual_seed(seed)
+    some = X[:8].detach().double()
+    distinct = one_a_place(X, (action._orbit(some) - some).abs().amax((0, 1)) > 0)
+    if len(distinct) < len(X):
+        X = distinct - distinct.mean(0) if centred and isinstance(action, Negation) else distinct
     n = min(n, max(50, min(math.isqrt(VALUES // group.order), 16 * VALUES // (group.order * X.shape[-1]))))
     rows = X.detach().double()[torch.randperm(len(X), generator=generator)[:n]]
     if len(rows) < 4 or group.order < 2:
@@ -92,6 +100,29 @@ def invariance_test(
             found.append(Evidence(0.0, angles_test(X[:, list(part.plane)], [part.order])[0]))
     p = min(1.0, len(found) * min(evidence.p_value for evidence in found))
     return Evidence(max(evidence.distance for evidence in found), p)
+
+
+def one_a_place(X: Tensor, of: Tensor | None = None) -> Tensor:
+    """The rows X [N, d], or one of each place where they are many measurements at few places.
+
+    Measurements at one place are not independent draws of places: a symmetry of the places would be refused for the chance by
+    which a few of them lie. A place is what the columns `of` (a mask; None for all) say. Fewer than twenty are levels; numbers on
+    a lattice, such as counts and hours, are no places, nor are values of which some are far more common than others: these rows
+    stay as they are.
+    """
+    values = X.detach().double().numpy() if of is None else X.detach().double()[:, of].numpy()
+    if values.size == 0:
+        return X
+    weights = np.random.default_rng(0).random(values.shape[1])  # equal rows, equal sums
+    _, first, counts = np.unique((values * weights).sum(1), return_index=True, return_counts=True)
+    if len(first) < PLACES or np.median(counts) < 2 or counts.std() > 0.6 * counts.mean():
+        return X
+    places = values[first]
+    for column in places.T:
+        levels = np.unique(column)
+        if len(levels) > 1 and np.ptp(levels) < 10 * len(levels) * np.diff(levels).min():
+            return X
+    return X[torch.from_numpy(np.sort(first))]
 
 
 def by_counts(rows: int, counts: np.ndarray[Any, Any] | None, most: int, seed: int) -> np.ndarray[Any, Any]:
