@@ -28,7 +28,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 test: lint
-	$(ONE_THREAD) HYPOTHESIS_PROFILE=ci $(BIN)/pytest -n 2 --dist worksteal -m "not slow" --cov --cov-report=term -q
+	$(ONE_THREAD) HYPOTHESIS_PROFILE=ci $(BIN)/pytest -n 2 --dist worksteal -m "not slow" -q
 
 test-all: lint
 	$(ONE_THREAD) HYPOTHESIS_PROFILE=full $(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term -q
