@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -47,6 +48,8 @@ def run(
     except OSError as error:
         parser.error(f"cannot write to --output {arguments.output}: {error.strerror}")
     chosen = {option: value for option in options if (value := getattr(arguments, option)) is not None}
+    _ASKED.clear()
+    _ASKED.update(size=arguments.size, **chosen)
     before = _written(arguments.output)
     start = time.perf_counter()
     try:
@@ -56,9 +59,13 @@ def run(
     except (DataNotFoundError, DataFileError, MissingExtraError) as error:
         parser.exit(1, f"{error}\n")
     seconds = round(time.perf_counter() - start, 2)
-    _write(arguments.output, name, {"size": arguments.size, **chosen, "complete": True, "seconds": seconds, **results})
+    _write(arguments.output, name, {"complete": True, "seconds": seconds, **results})
     new = [file.name for file, when in sorted(_written(arguments.output).items()) if before.get(file) != when]
     print(f"{seconds} s; in {arguments.output}: {', '.join(new)}")
+
+
+#: What was asked for, of the experiment that runs.
+_ASKED: dict[str, Any] = {}
 
 
 def so_far(output: Path, name: str, **results: Any) -> None:
@@ -67,8 +74,19 @@ def so_far(output: Path, name: str, **results: Any) -> None:
 
 
 def _write(output: Path, name: str, record: Mapping[str, Any]) -> None:
-    record = {"experiment": name, "version": __version__, **record}
-    write_text_atomically(output / f"{name}.json", json.dumps(record, indent=2) + "\n")
+    record = {"experiment": name, "version": __version__, **_ASKED, **record}
+    write_text_atomically(output / f"{name}.json", json.dumps(_plain(record), indent=2, allow_nan=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: numbers of NumPy and PyTorch as Python's, what is not finite as null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def some_of(names: Sequence[str]) -> dict[str, Any]:

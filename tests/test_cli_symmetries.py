@@ -72,6 +72,16 @@ def test_words():
         ("Negation([[0]]) * 3", "takes auto, none or an action with numbers"),
         ("Negation(" + "[" * 5000 + "]" * 5000 + ")", "takes auto, none or an action with numbers"),
         ("Negation(" + "0," * 20_000 + ")", "characters long"),
+        ("Rotation((0, 1), 4096) * Rotation((2, 3), 4096)", "has 16,777,216 elements"),
+        ("Rotation((0, 1), 100000) * Rotation((2, 3), 100000)", "has 10,000,000,000 elements"),
+        (" * ".join(f"Negation([[{i}]])" for i in range(70)), "elements"),
+        ("Negation([9999999999]) * Negation([0])", "is of 10,000,000,000 columns"),
+        ("Rotation((0, 1), 1)", "moves nothing"),
+        ("Negation([True])", "takes auto, none or an action with numbers"),
+        ("Negation(b'ab')", "takes auto, none or an action with numbers"),
+        ("Permutation({1, 0})", "takes auto, none or an action with numbers"),
+        ("Negation(subsets=[0], subsets=[1])", "takes auto, none or an action with numbers"),
+        ("Longitude(12, axis=4) #2", "takes auto, none or an action with numbers"),
         ("Rotation((0, 1), 4)\x00", "takes auto, none or an action with numbers"),
     ],
 )
@@ -93,6 +103,7 @@ def test_no_text_does_anything_else(text):
 def test_options_are_quoted_and_nothing_is_half_said():
     said = as_options({"symmetry": Negation([[0]]), "columns": {"my hour": ("periodic", 24.0)}}, [])
     assert said == "--symmetry 'Negation([[0]])' --columns 'my hour=periodic:24'"
+    assert as_options({"columns": {" hour": ("periodic", 7.0)}}, []) == ""
     assert as_options({"columns": {"a,b": ("periodic", 7.0)}}, []) == ""
     assert as_options({"symmetry": ImageFlip((2, 2)), "columns": ("image", (2, 2))}, []) == ""
     assert as_options({}, []) == ""
@@ -113,10 +124,11 @@ def test_from_a_suggestion_to_a_fit(tmp_path, monkeypatch):
     five_fold().to_csv(path, index=False)
     text = " ".join(run("suggest", path, "-t", "y").stdout.split())
     assert "suggested Rotation((0, 1), 5) of u, v" in text
-    if "On the command line" in text:
-        assert "harmonicgp fit ... --symmetry 'Rotation((0, 1), 5)'" in text
+    if "does not pay" not in text and "makes no difference" not in text:
+        assert "to use it harmonicgp fit ... --symmetry 'Rotation((0, 1), 5)'" in text
     fit = ["fit", path, "-t", "y", "-o", model, "--max-steps", "3", "--n-inducing", "20"]
-    run(*fit, "--symmetry", "Rotation((0, 1), 5)", "--warp", "quantile")
+    text = " ".join(run(*fit, "--symmetry", "Rotation((0, 1), 5)", "--warp", "quantile").stdout.split())
+    assert "Rotation((0, 1), 5) of u, v: as asked; skewed columns made normal" in text
     gp = load_model(model)
     assert repr(gp.symmetry_.action) == "Rotation((0, 1), 5)"
     assert gp.symmetry_.candidate.warp
@@ -131,6 +143,8 @@ def test_a_fit_says_what_stands_in_the_way(tmp_path):
     five_fold(60).to_csv(path, index=False)
     fit = ["fit", path, "-t", "y", "-o", model, "--max-steps", "3"]
     assert "at least 8 coordinates" in complaint(*fit, "--symmetry", "Rotation((0, 7), 4)", code=1)
-    assert "which the kernel must know" in complaint(*fit, "--symmetry", "Translation(0, 24, 6)", code=1)
+    assert "(on the command line --columns u=periodic:24)" in complaint(
+        *fit, "--symmetry", "Translation(0, 24, 6)", code=1
+    )
     assert "did you mean 'quantile'" in complaint(*fit, "--warp", "quantiles", code=2)
     assert not model.exists()

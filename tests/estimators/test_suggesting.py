@@ -24,7 +24,7 @@ from harmonicgp.diagnostics import suggest_symmetry
 from harmonicgp.estimators import search as searching
 from harmonicgp.estimators.candidates import Candidate, candidates, generated, guessed
 from harmonicgp.estimators.choice import SymmetryChoice
-from harmonicgp.estimators.evidence import _places, angles_test, invariance_test, one_a_place
+from harmonicgp.estimators.evidence import _places, angles_test, enough_places, invariance_test, one_a_place
 from harmonicgp.estimators.inputs import Columns
 
 
@@ -125,16 +125,16 @@ def test_candidates_come_from_the_data():
     assert not list(generated(Columns.find(skewed, None, {}, list("abc")), skewed, None, None, 0))
     hours = np.column_stack((np.arange(240) % 24, np.arange(240) % 12 + 1, np.arange(240) * 0.3, np.arange(240) % 5))
     columns = Columns.find(hours, None, {}, list("abcd"))
-    assert {(c.declared.axis, c.declared.period) for c in guessed(columns, hours, None)} == {(0, 24.0), (1, 12.0)}
+    assert {c.periods[0] for c in guessed(columns, hours, None)} == {(0, 24.0), (1, 12.0)}
     rng = np.random.default_rng(0)
     angles = np.column_stack((rng.uniform(-180, 180, 999), rng.uniform(0, 2 * np.pi, 999), rng.uniform(0, 200, 999)))
     columns = Columns.find(angles, None, {}, list("abc"))
-    assert {(c.declared.axis, c.declared.period) for c in guessed(columns, angles, None)} == {
+    assert {c.periods[0] for c in guessed(columns, angles, None)} == {
         (0, 360.0),
         (1, 2 * np.pi),
     }
     named = Columns.find(hours, None, {0: ("periodic", 24.0)}, list("abcd"))
-    assert all(c.declared.period == 12.0 for c in guessed(named, hours, None))
+    assert all(c.periods[0][1] == 12.0 for c in guessed(named, hours, None))
 
 
 @pytest.mark.slow
@@ -495,21 +495,37 @@ def test_arguments_are_all_that_an_estimator_needs():
     rng = np.random.default_rng(0)
     X = np.column_stack((rng.uniform(0, 24, 400), rng.gamma(1.0, size=400), rng.uniform(0, 10, 400)))
     y = np.sin(X[:, 0] * np.pi / 12) + np.cos(X[:, 2] * np.pi / 5) + 0.1 * rng.normal(size=400)
-    found = suggest_symmetry(X, y, [Translation(0, 24.0, 6)], columns={2: ("periodic", 10.0)}, progress=False)
-    assert found.arguments == {
-        "columns": {2: ("periodic", 10.0), 0: ("periodic", 24.0)}
-    }  # so few rows need no symmetry
+    mine = {2: ("periodic", 10.0)}
+    found = suggest_symmetry(X, y, [Translation(0, 24.0, 6)], columns=mine, progress=False)
+    bounds = {"one block, columns": 0.0, "one block, column 0 of period 24": 0.3}
+    for each in found.table:
+        each["bound"] = bounds.get(each["name"], 0.5)
+    both = {2: ("periodic", 10.0), 0: ("periodic", 24.0)}
+    assert found.arguments == {"columns": both}  # so few rows need no symmetry
+    assert "column 0 as periodic gains 0.300 nats a row by itself" in found.advice
+    assert "no need of a symmetry" in found.advice
     found.instead = ""
-    assert set(found.arguments) == {"symmetry", "columns"}
+    assert found.arguments == {"symmetry": found.suggested_action, "columns": both}
+    assert found.ranked[0]["gain"] == pytest.approx(0.2)  # against the kernel that has the period too
     gp = HarmonicGPRegressor(**found.arguments, max_steps=2, n_inducing=10, progress=False).fit(X, y)
     assert repr(gp.symmetry_.action) == "Translation(axis=0, period=24.0, order=6)"
+    for bound, verdict in ((0.303, "makes no difference"), (0.2, "does not pay")):
+        for each in found.table:
+            each["bound"] = bounds.get(each["name"], bound)
+        assert verdict in found.advice
+        assert found.arguments == {"columns": both}  # the period still gains
+    for each in found.table:
+        each["bound"] = 0.0
+    assert found.arguments == {"columns": mine}
     none = suggest_symmetry(X[:, 1:2], y, [Negation()], progress=False)
     assert (none.arguments, none.pays) == ({}, False)
 
 
 def test_weeks_have_seven_days():
     days = np.random.default_rng(0).integers(7, size=(500, 1)).astype(float)
-    assert [c.declared.order for c in guessed(Columns.find(days, None, {}, ["day"]), days, None)] == [7]
+    tried = [c.declared for c in guessed(Columns.find(days, None, {}, ["day"]), days, None)]
+    assert tried[0] is None  # one block that knows the period
+    assert [shift.order for shift in tried[1:]] == [7]
     named = Columns.find(days, None, {0: ("periodic", 7.0)}, ["day"])
     assert {c.declared.order for c in candidates(named, None, None) if c.declared is not None} == {7}
 
@@ -624,3 +640,46 @@ def test_sixty_stations_do_not_tell_a_square_from_a_disc():
         X = stations(np.random.default_rng(1), places, 4)[:, :2]
         found = list(generated(Columns.find(X, None, {}, ["u", "v"]), X, None, None, 0))
         assert any(isinstance(c.declared, Rotation) for c in found) is some
+
+
+@pytest.mark.usefixtures("brief")
+def test_skewed_columns_are_warped_beside_a_rotation_too():
+    u, v, rng = lumps(2200)
+    X = np.column_stack((u, rng.lognormal(size=len(u)), v))
+    found = suggest_symmetry(X, u * v + np.log(X[:, 1]), progress=False)
+    turns = {row["warp"] for row in found.table if row["name"] == "Rotation((0, 2), 5)"}
+    assert turns == {False, True}, str(found)
+    assert not any("#" in row["name"] for row in found.table)
+
+
+def test_twenty_to_a_hundred_places_do_not_tell():
+    rng = np.random.default_rng(0)
+    for places, enough in ((15, True), (60, False), (150, True)):
+        X = torch.from_numpy(np.repeat(rng.exponential(size=(places, 2)), 12, 0))
+        assert enough_places(Negation(), X) is enough  # fifteen are levels
+    X = np.repeat(rng.exponential(size=(40, 1)), 30, 0)
+    found = suggest_symmetry(X, np.sin(X[:, 0]), [Negation()], progress=False, max_steps=5)
+    assert found.suggested is None
+    assert "too few different" in found.sentences[0]
+
+
+def test_which_columns_move_does_not_hang_on_the_first_rows():
+    rng = np.random.default_rng(0)
+    X = np.column_stack((np.repeat(rng.normal(size=150), 8), rng.exponential(size=1200) - 1))
+    X[:8, 1] = 0.0
+    first = invariance_test(Negation(), torch.from_numpy(X), 300).p_value
+    assert first < 0.01
+    assert invariance_test(Negation(), torch.from_numpy(X[rng.permutation(1200)]), 300).p_value < 0.01
+
+
+def test_periods_that_differ_are_refused():
+    X = np.random.default_rng(0).uniform(0, 24, (60, 2))
+    gp = HarmonicGPRegressor(symmetry=Translation(0, 24.0, 6), columns={0: ("periodic", 12.0)}, progress=False)
+    with pytest.raises(ValueError, match="declared"):
+        gp.fit(X, X[:, 0])
+    gp = HarmonicGPRegressor(symmetry=Longitude(12), columns={1: "longitude", 0: "latitude"}, progress=False)
+    with pytest.raises(ValueError, match="declared"):
+        gp.fit(X, X[:, 0])
+    gp = HarmonicGPRegressor(symmetry=Rotation((0, 1), 1), progress=False)
+    with pytest.raises(ValueError, match="moves nothing"):
+        gp.fit(X, X[:, 0])

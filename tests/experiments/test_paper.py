@@ -176,7 +176,7 @@ def test_a_table_of_ones_own(folder):
 
 def test_an_experiment_that_is_ended_early_keeps_what_it_has(tmp_path, monkeypatch):
     def experiment(size, output):
-        so_far(output, "some", rows=[1])
+        so_far(output, "some", rows=[np.float32(1)], figures={"a": float("nan")})
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sys, "argv", ["some", "--output", str(tmp_path)])
@@ -184,6 +184,7 @@ def test_an_experiment_that_is_ended_early_keeps_what_it_has(tmp_path, monkeypat
         _runner.run("some", "Some.", experiment)
     found = json.loads((tmp_path / "some.json").read_text())
     assert (found["experiment"], found["complete"], found["rows"]) == ("some", False, [1])
+    assert (found["size"], found["figures"]) == ("small", {"a": None})
     _runner.run("some", "Some.", lambda size, output: {"rows": [1, 2]})
     found = json.loads((tmp_path / "some.json").read_text())
     assert (found["size"], found["complete"], found["rows"]) == ("small", True, [1, 2])

@@ -352,6 +352,7 @@ def suggest(
     target_transform: TRANSFORM = None,
     kernel: KERNEL = None,
     classify: CLASSIFY = False,
+    time_budget: BUDGET = None,
     picture: PICTURE = None,
     seed: SEED = 0,
     quiet: NAME_ALONE = False,
@@ -368,16 +369,20 @@ def suggest(
         check_outputs([picture], inputs=[table])
         if picture.suffix.lower() not in PICTURES:
             raise UsageError(f"--picture draws {listing(PICTURES)} files; got {picture}.")
+    check_course(0.0, None, time_budget)
     problem = Problem.read(table, say, target, drop or [], kinds, classify=classify)
-    arguments = given(columns=kinds, missing=missing, target_transform=target_transform, kernel=kernel)
+    arguments = given(
+        columns=kinds, missing=missing, target_transform=target_transform, kernel=kernel, time_budget=time_budget
+    )
     arguments |= {"random_state": seed, "progress": say.progress, "classify": problem.classify}
     found = estimators_module().suggest_symmetry(problem.X, problem.y, **arguments)
     if quiet:
         typer.echo(found.suggested or "none")
     say("suggested", found.label(found.suggested) if found.suggested else "none")
     say("", found.advice)
-    if found.pays and (options := as_options(found.arguments, list(found.encoded_names))):
-        say("", f"On the command line: harmonicgp fit ... {options}")
+    new = found.arguments != {"columns": kinds} and found.arguments
+    if new and (options := as_options(found.arguments, list(found.encoded_names))):
+        say("to use it", f"harmonicgp fit ... {options}", whole=True)
     say("a fit", found.taken)
     for k, sentence in enumerate(found.sentences):
         say("" if k else "compared", sentence)

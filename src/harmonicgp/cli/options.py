@@ -84,7 +84,7 @@ SYMMETRY = Annotated[
     str | None,
     option(
         "--symmetry", metavar="ACTION",
-        help="auto (compare and choose), none (one block), or an action, as `suggest` names it.",
+        help="auto (compare and choose), none (one block), or an action, such as 'Negation([[0, 1]])'.",
     ),
 ]  # fmt: skip
 WARP = Annotated[

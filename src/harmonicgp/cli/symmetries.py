@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +18,8 @@ ACTIONS = (
 )  # fmt: skip
 #: Elements of a group that a command line may ask for, and characters that it may take to say so.
 LARGEST, LONGEST = 4096, 20_000
+#: Columns of a table or an image.
+WIDEST = 100_000
 
 
 def parse_symmetry(text: str | None) -> Any:
@@ -36,48 +39,77 @@ def parse_symmetry(text: str | None) -> Any:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise _misread(text) from None
+    if "#" in text:
+        raise _misread(text)
     try:
-        action = _action(tree, text)
-        order = action.group.order
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        if isinstance(error, UsageError):
-            raise
-        raise UsageError(f"--symmetry {text}: {error}") from None
-    if order > LARGEST:
-        raise UsageError(f"--symmetry {text} has {order:,} elements: use a group of at most {LARGEST:,}.")
+        factors = [_factor(node, text) for node in _factors(tree)]
+        order, width = math.prod(each.group.order for each in factors), max(_width(each) for each in factors)
+        if order > LARGEST:
+            raise UsageError(f"--symmetry {_short(text)} has {order:,} elements: use a group of at most {LARGEST:,}.")
+        if width > WIDEST:
+            raise UsageError(f"--symmetry {_short(text)} is of {width:,} columns: a table has at most {WIDEST:,}.")
+        from harmonicgp.actions import Product
+
+        action = factors[0] if len(factors) == 1 else Product(*factors)
+    except UsageError:
+        raise
+    except (TypeError, ValueError, ArithmeticError, RecursionError, RuntimeError, MemoryError) as error:
+        raise UsageError(f"--symmetry {_short(text)}: {error}") from None
+    if order < 2:
+        raise UsageError(f"--symmetry {_short(text)} moves nothing: its group has one element.")
     return action
 
 
-def _action(node: ast.expr, text: str) -> Any:
+def _width(action: Any) -> int:
+    return max(action.dim or 0, action.min_dim)
+
+
+def _factors(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*_factors(node.left), node.right]
+    return [node]
+
+
+def _factor(node: ast.expr, text: str) -> Any:
     from harmonicgp import actions
 
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        return actions.Product(_action(node.left, text), _action(node.right, text))
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise _misread(text)
-    name = node.func.id
+    name, names = node.func.id, [keyword.arg for keyword in node.keywords]
     if name not in ACTIONS:
         hint = did_you_mean(name, ACTIONS)
-        raise UsageError(f"--symmetry takes auto, none or an action: {listing(ACTIONS)}; got {name!r}{hint}.")
-    kind = getattr(actions, name)
-    if any(isinstance(argument, ast.Starred) for argument in node.args) or any(k.arg is None for k in node.keywords):
+        raise UsageError(f"--symmetry takes auto, none or an action: {listing(ACTIONS)}; got {_short(name)!r}{hint}.")
+    parts = [*node.args, *(keyword.value for keyword in node.keywords)]
+    if None in names or len(set(names)) < len(names) or not all(_is_number(part) for part in parts):
         raise _misread(text)
+    given = [ast.literal_eval(argument) for argument in node.args]
+    named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
+    kind = getattr(actions, name)
+    takes = inspect.signature(kind)
     try:
-        given = [ast.literal_eval(argument) for argument in node.args]
-        named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
-    except (ValueError, TypeError, SyntaxError, MemoryError):
-        raise _misread(text) from None
-    try:
-        inspect.signature(kind).bind(*given, **named)
+        takes.bind(*given, **named)
     except TypeError as error:
-        raise UsageError(f"--symmetry: {name}{inspect.signature(kind)} got other arguments ({error}).") from None
+        raise UsageError(f"--symmetry: {name}({', '.join(takes.parameters)}) got other arguments ({error}).") from None
     return kind(*given, **named)
 
 
+def _is_number(node: ast.expr) -> bool:
+    """A number, or lists of them."""
+    if isinstance(node, ast.List | ast.Tuple):
+        return all(_is_number(part) for part in node.elts)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+        node = node.operand
+    return isinstance(node, ast.Constant) and type(node.value) in (int, float)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 def _misread(text: str) -> UsageError:
-    shown = text if len(text) <= 60 else text[:57] + "..."
     return UsageError(
-        f"--symmetry takes auto, none or an action with numbers of columns, such as 'Negation([[0, 1], [2]])'; got {shown!r}."
+        "--symmetry takes auto, none or an action with numbers of columns, such as 'Negation([[0, 1], [2]])'; got "
+        f"{_short(text)!r}."
     )
 
 
@@ -95,7 +127,7 @@ def as_options(arguments: Mapping[str, Any], names: Sequence[str]) -> str:
             if not isinstance(value, Mapping):  # images
                 return ""
             keys = [names[key] if isinstance(key, int) else key for key in value]
-            if any(mark in key for key in keys for mark in ",="):
+            if any(mark in key for key in keys for mark in ",=\n") or any(key != key.strip() for key in keys):
                 return ""
             kinds = [kind if isinstance(kind, str) else f"periodic:{kind[1]:.15g}" for kind in value.values()]
             text = ",".join(f"{key}={kind}" for key, kind in zip(keys, kinds, strict=True))

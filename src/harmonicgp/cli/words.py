@@ -22,12 +22,13 @@ class Speaker:
 
     quiet: bool = False
 
-    def __call__(self, label: str, text: str) -> None:
-        """One entry, wrapped to the terminal."""
+    def __call__(self, label: str, text: str, whole: bool = False) -> None:
+        """One entry, wrapped to the terminal; or `whole`, in one line to be copied."""
         if self.quiet:
             return
         width = min(100, shutil.get_terminal_size().columns)
-        lines = textwrap.wrap(text, max(width - 10, 40), break_long_words=False, break_on_hyphens=False)
+        wrapped = textwrap.wrap(text, max(width - 10, 40), break_long_words=False, break_on_hyphens=False)
+        lines = [text] if whole else wrapped
         try:
             print(textwrap.indent("\n".join(lines), " " * 10).replace(" " * 10, f"{label:<10}", 1), flush=True)
         except BrokenPipeError:  # the file is the work, the words are not: go on
@@ -95,12 +96,23 @@ def for_command_line(text: str) -> str:
 
 def say_fit(model: Any, say: Speaker) -> None:
     """Symmetry, steps and seconds of a fitted model, and what was done to the columns; what can harm goes to stderr."""
-    say("symmetry", str(model.symmetry_).partition("\n")[0])
+    say("symmetry", _shape_words(model))
     say("fitted", f"{count(model.n_steps_, 'step')} in {sum(model.timings_.values()):.1f} s")
     for line in model.notes_:
         say("note", line)
     for line in model.warnings_:
         warn(line)
+
+
+def _shape_words(model: Any) -> str:
+    """The symmetry, the columns that it moves where the user has named it, and whether columns were made normal."""
+    choice, candidate = model.symmetry_, getattr(model.symmetry_, "candidate", None)
+    words = str(choice).partition("\n")[0]
+    if getattr(choice, "action", None) is not None and choice.reason == "as asked":
+        from harmonicgp.estimators.choice import with_names
+
+        words = f"{with_names(choice.name, choice.action, model.encoded_names_)}: as asked"
+    return words + ("; skewed columns made normal" if getattr(candidate, "warp", False) else "")
 
 
 def score_words(scores: Any) -> str:

@@ -28,9 +28,9 @@ def draw_symmetries(choice: SymmetryChoice, path: str | Path | None) -> Figure:
     axes = figure.subplots(1, 3, sharey=True)
     colours = [_PLAIN if row["same"] is None else _SAME if row["same"] else _OTHER for row in rows]
     panels = (
-        ("bound, against one block in the same round", "nats a row", [row["gain"] for row in rows], "{:+.3f}"),
-        ("left of the kernel, against one block", "what one block leaves is 1", [_left(row) for row in rows], "{:.2f}"),
-        ("moved inputs from the others", "distance (MMD)", [row.get("distance") for row in rows], "{:.3f}"),
+        ("bound, above one block", "nats a row, in the same round", [row["gain"] for row in rows], "{:+.3f}"),
+        ("left of the kernel", "one block: 1", [_left(row) for row in rows], "{:.2f}"),
+        ("moved inputs, from the others", "distance (MMD)", [row.get("distance") for row in rows], "{:.3f}"),
     )
     rounds = max(row["round"] for row in rows)
     for axis, (title, unit, values, form) in zip(axes, panels, strict=True):
@@ -46,7 +46,7 @@ def draw_symmetries(choice: SymmetryChoice, path: str | Path | None) -> Figure:
             )
         axis.set_title(title, fontsize=10)
         axis.set_xlabel(unit, fontsize=9)
-        axis.margins(x=0.25 if unit.startswith("what") else 0.8)
+        axis.margins(x=0.25 if unit.startswith("one block") else 1.1)
         if unit.startswith("distance") and not any(values):
             axis.set_xlim(0.0, 0.1)
         axis.locator_params(axis="x", nbins=5)

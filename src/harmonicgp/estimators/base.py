@@ -238,6 +238,8 @@ class HarmonicGPBase(Reading):
                 self.symmetry.check_dim(data.X.shape[1])
                 return SymmetryChoice(plain, None, reason="as asked")
             self._check_declared(self.symmetry)
+            if self.symmetry.group.order < 2:
+                raise ValueError(f"symmetry={self.symmetry!r} moves nothing: its group has one element.")
             return SymmetryChoice(Candidate("raw", 0, bool(warp), family or "block"), self.symmetry, reason="as asked")
         if isinstance(self.kernel, gpytorch.kernels.Kernel):
             return SymmetryChoice(Candidate("raw", 0, bool(warp), "block"), None, reason="a kernel of your own")
@@ -247,19 +249,16 @@ class HarmonicGPBase(Reading):
             reason = f"{len(data.X)} rows are few: nothing to gain by a symmetry"
             return SymmetryChoice(Candidate("raw", 0, bool(warp), "block"), None, reason=reason)
         options = list(candidates(data.columns, warp, family))
+        warps = sorted({c.warp for c in options})
         if self._offered is None:
             soon = math.inf if self.time_budget is None else self._start + 0.1 * self.time_budget
-            warped = options[0].warp  # asked for
-            options += generated(data.columns, data.X, data.counts, family, self._seed, soon, warped)
-            options += guessed(data.columns, data.X, family, warped) if self._guessing else ()
+            options += generated(data.columns, data.X, data.counts, family, self._seed, soon, warps)
+            options += guessed(data.columns, data.X, family, warps) if self._guessing else ()
         else:  # by `suggest_symmetry`
-            options = [options[0], *(self._offer(a, data, options[0].warp, family or "block") for a in self._offered)]
-        width = len(self.encoded_names_)
-        options = [
-            c if c.declared is None else replace(c, shown=repr(renumbered(c.declared, data.columns.used, width)))
-            for c in options
-        ]
-        options = _told_apart(options)
+            offers = [self._offer(a, data, warped, family or "block") for warped in warps for a in self._offered]
+            circles = [replace(c, declared=None) for c in offers if c.periods]  # the kernel without the symmetry
+            options = [replace(options[0], warp=warped) for warped in warps] + circles + offers
+        options = _told_apart([self._shown(c, data.columns) for c in options])
         trials = Trials(
             self.kernel,
             lambda: likelihood(self._dtype),
@@ -285,18 +284,45 @@ class HarmonicGPBase(Reading):
             choice.instead = "an exact model" if self._exact_noise() else "one block"
         return choice
 
+    def _shown(self, candidate: Candidate, columns: Columns) -> Candidate:
+        """With the table's numbers and names in its name."""
+        if candidate.declared is not None:
+            return replace(
+                candidate, shown=repr(renumbered(candidate.declared, columns.used, len(self.encoded_names_)))
+            )
+        if candidate.periods:
+            names = ", ".join(f"{self.encoded_names_[j]} of period {period:g}" for j, period in candidate.periods)
+            return replace(candidate, shown=f"one block, {names}")
+        return candidate
+
     def _check_declared(self, action: Action) -> None:
         """A shift needs a kernel that repeats, and a kernel by name repeats along declared columns alone."""
-        missing = {j: T for j, T in action.periods.items() if j not in self.column_kinds_}
-        if not missing or isinstance(self.kernel, gpytorch.kernels.Kernel):
+        if isinstance(self.kernel, gpytorch.kernels.Kernel):
             return
-        kinds: dict[int, str | tuple[str, float]] = {j: ("periodic", T) for j, T in missing.items()}
+        names, known = self.encoded_names_, self.column_kinds_
+        wanted: dict[int, Any] = {j: ("periodic", T) for j, T in action.periods.items()}
         for part in action.factors if isinstance(action, Product) else (action,):
             if isinstance(part, Longitude):
-                kinds |= {part.axis: "longitude", part.axis + 1: "latitude"}
-        names = ", ".join(self.encoded_names_[j] for j in missing if j < len(self.encoded_names_))
+                wanted |= {part.axis: "longitude", part.axis + 1: "latitude"}
+        if all(known.get(j) == kind for j, kind in wanted.items()):
+            return
+        for j, kind in wanted.items():
+            if j in known and known[j] != kind:
+                raise ValueError(f"symmetry={action!r} takes {names[j]} as {kind}, but it is declared {known[j]}.")
+        elsewhere = [j for j, kind in known.items() if kind == "longitude"]
+        if elsewhere and "longitude" in wanted.values():
+            raise ValueError(
+                f"symmetry={action!r} takes column {min(wanted)} for the longitude, which is column {elsewhere[0]} of those that "
+                f"the model sees: give Longitude(..., axis={elsewhere[0]})."
+            )
+        kinds = {names[j] if self._table is not None else j: kind for j, kind in wanted.items() if j < len(names)}
+        around = ", ".join(names[j] for j in action.periods if j < len(names))
+        said = ",".join(
+            f"{key}={kind if isinstance(kind, str) else f'periodic:{kind[1]:g}'}" for key, kind in kinds.items()
+        )
         raise ValueError(
-            f"symmetry={action!r} goes around {names or 'columns'}, which the kernel must know: give columns={kinds!r} too."
+            f"symmetry={action!r} goes around {around or 'columns'}, which the kernel must know: give columns={kinds!r} too"
+            + (f" (on the command line --columns {said})." if self._table is not None else ".")
         )
 
     def _offer(self, action: Action, data: Data, warp: bool, family: Family) -> Candidate:
@@ -435,12 +461,13 @@ def fresh_seed(random_state: Any) -> int:
 def _told_apart(options: Sequence[Candidate]) -> list[Candidate]:
     """Equal ones once; different ones of equal names numbered."""
     kept: list[Candidate] = []
+    known: dict[str, list[Action]] = {}
     for candidate in dict.fromkeys(options):
-        twins = sum(candidate.declared is not None and other.declared is not None
-                    and _bare(other) == _bare(candidate) and other.declared != candidate.declared for other in kept)  # fmt: skip
-        kept.append(replace(candidate, shown=f"{candidate.name} #{1 + twins}") if twins else candidate)
+        if candidate.declared is not None:
+            twins = known.setdefault(candidate.name, [])
+            if not any(candidate.declared is twin for twin in twins):
+                twins.append(candidate.declared)
+            number = 1 + next(k for k, twin in enumerate(twins) if twin is candidate.declared)
+            candidate = replace(candidate, shown=f"{candidate.name} #{number}") if number > 1 else candidate
+        kept.append(candidate)
     return kept
-
-
-def _bare(candidate: Candidate) -> str:
-    return candidate.name.partition(" #")[0]

@@ -6,7 +6,7 @@ import copy
 import itertools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -27,7 +27,15 @@ from harmonicgp.actions import (
     Translation,
 )
 from harmonicgp.actions.negation import strided
-from harmonicgp.estimators.evidence import FEW, angles_test, by_counts, invariance_test, mixed_columns, one_a_place
+from harmonicgp.estimators.evidence import (
+    FEW,
+    angles_test,
+    by_counts,
+    enough_places,
+    invariance_test,
+    mixed_columns,
+    one_a_place,
+)
 from harmonicgp.estimators.inputs import Array, Columns, Inputs
 from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
 from harmonicgp.groups import Resolution
@@ -56,7 +64,7 @@ class Candidate:
     posterior: Family = "block"
     declared: Action | None = None
     periods: tuple[tuple[int, float], ...] = ()  #: encoded columns taken as periodic, which the user has not said
-    shown: str = field(default="", compare=False)  #: the declared action with the table's numbers of columns
+    shown: str = field(default="", compare=False)  #: its name, where that needs the table's names or numbers of columns
 
     def columns(self, columns: Columns) -> Columns:
         """The columns as this candidate takes them."""
@@ -70,7 +78,7 @@ class Candidate:
     @property
     def name(self) -> str:
         """In words."""
-        if self.declared is not None:
+        if self.shown or self.declared is not None:
             return self.shown or f"{self.declared!r}"
         what = "one block" if self.ways == 0 else f"negation in {self.ways} way{'s' if self.ways > 1 else ''}"
         return f"{what}, {'columns' if self.axes == 'raw' else 'principal axes'}"
@@ -98,11 +106,12 @@ def candidates(columns: Columns, warp: bool | None, family: Family | None) -> It
                 yield Candidate(posterior=first, declared=ImageShift((h, w), step))
                 break
         return
+    declared = list(_declared(columns))
     for warped in (False, True) if warp is None and columns.skewed else (bool(warp and columns.skewed),):
         for axes in ("raw", "principal") if plain > 1 else ("raw",):
             for ways in range(min(3, plain) + 1):
                 yield Candidate(axes, ways, warped, first)
-        for action in _declared(columns):
+        for action in declared:
             yield Candidate("raw", 0, warped, first, action)
 
 
@@ -142,7 +151,7 @@ def generated(
     family: Family | None,
     seed: int,
     until: float = math.inf,
-    warp: bool = False,
+    warps: Sequence[bool] = (False,),
 ) -> Iterator[Candidate]:
     """Rotations of a plane and exchanges of columns under which the rows look the same, none for images.
 
@@ -172,12 +181,13 @@ def generated(
     swaps = exchanges(rows, plain, seed)
     actions = turns[:MOST_ROTATIONS]
     actions += [swap for swap in swaps if time.perf_counter() < until and _looks_the_same(swap, rows, seed)]
-    for action in actions:
-        yield Candidate(posterior=family or "block", declared=action, warp=warp)
+    for warp in warps:
+        for action in actions:
+            yield Candidate(posterior=family or "block", declared=action, warp=warp)
 
 
 def _looks_the_same(action: Action, rows: Tensor, seed: int) -> bool:
-    return invariance_test(action, rows, seed=seed).p_value >= LIKELY
+    return enough_places(action, rows) and invariance_test(action, rows, seed=seed).p_value >= LIKELY
 
 
 #: Whole numbers from 0 or from 1 to these are taken for days of the week, months, hours, minutes, degrees, days of the year.
@@ -186,14 +196,18 @@ CALENDAR = {7: 7.0, 12: 12.0, 24: 24.0, 60: 60.0, 360: 360.0, 365: 365.25, 366: 
 CIRCLES = (24.0, 360.0, 2 * math.pi)
 
 
-def guessed(columns: Columns, X: Array, family: Family | None, warp: bool = False) -> Iterator[Candidate]:
-    """Shifts of columns that look like hours, months, days or angles, and have not been said to be periodic."""
+def guessed(columns: Columns, X: Array, family: Family | None, warps: Sequence[bool] = (False,)) -> Iterator[Candidate]:
+    """Shifts of columns that look like hours, months, days or angles, and have not been said to be periodic.
+
+    One block with such a kernel comes first: what is the kernel's gain is not the symmetry's.
+    """
     for i, j in enumerate(columns.used):
         period = None if columns.image is not None or j in columns.kinds else _period(X[:, j])
         if period is not None:
-            for order in _orders(period):
-                shift = Translation(axis=i, period=period, order=order)
-                yield Candidate(posterior=family or "block", declared=shift, periods=((j, period),), warp=warp)
+            shifts = [None, *(Translation(axis=i, period=period, order=order) for order in _orders(period))]
+            for warp in warps:
+                for shift in shifts:
+                    yield Candidate(posterior=family or "block", declared=shift, periods=((j, period),), warp=warp)
 
 
 def _period(x: Array) -> float | None:

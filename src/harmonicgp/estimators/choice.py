@@ -122,31 +122,45 @@ class SymmetryChoice:
 
     @property
     def pays(self) -> bool:
-        """Whether there is a suggestion and its bound is not below one block's at equal cost."""
+        """Whether there is a suggestion and its bound is above one block's at equal cost by more than a tie."""
         rows = self.ranked
-        return bool(rows and rows[0]["same"]) and (rows[0]["gain"] is None or rows[0]["gain"] >= -MARGIN)
+        return bool(rows and rows[0]["same"]) and (rows[0]["gain"] is None or rows[0]["gain"] > MARGIN)
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What is suggested as an estimator takes it, `HarmonicGPRegressor(**found.arguments)`; empty where there is nothing.
+        """What is advised, as an estimator takes it: `HarmonicGPRegressor(**found.arguments)`.
 
-        The arguments with which the short fit was made: `symmetry`, and where they apply `warp` and `columns`, those that you
-        have declared among them. So few rows that a fit has no need of a symmetry have none.
+        Of a symmetry that pays, in a table with rows enough for it to matter: `symmetry`, and `warp` where its bound comes from
+        warped columns. `columns` are those that you have declared, and those that gain by being periodic.
         """
-        action = self.suggested_action
-        if action is None:
-            return {}
-        row, found = self.ranked[0], dict[str, Any]()
-        if not self.instead:
-            found["symmetry"] = action
-            if row["warp"]:
-                found["warp"] = "quantile"
-        periods = {self._key(j): ("periodic", period) for j, period in self.tried[row["name"]].periods}
+        action, found = self.suggested_action, dict[str, Any]()
+        periods: tuple[tuple[int, float], ...] = self._circle()[0]
+        if action is not None and self.pays:
+            row = self.ranked[0]
+            periods = periods or self.tried[row["name"]].periods
+            if not self.instead:
+                found["symmetry"] = action
+                if row["warp"]:
+                    found["warp"] = "quantile"
         if periods:
-            found["columns"] = {**(self.declared or {}), **periods}
-        elif self.declared and not self.instead:
+            found["columns"] = {**(self.declared or {}), **{self._key(j): ("periodic", T) for j, T in periods}}
+        elif self.declared:
             found["columns"] = self.declared
         return found
+
+    def _circle(self) -> tuple[tuple[tuple[int, float], ...], float]:
+        """Columns that gain by being periodic in one block, without a symmetry, and how much, in nats a row."""
+        for last in sorted({row["round"] for row in self._fitted}, reverse=True):
+            ones = [
+                row for row in self._fitted if row["round"] == last and row["blocks"] == 1 and row["name"] in self.tried
+            ]
+            round_ = [row for row in ones if self.tried[row["name"]].periods]
+            plain = [row["bound"] for row in ones if not self.tried[row["name"]].periods]
+            if round_ and plain:
+                best = max(round_, key=lambda row: row["bound"])
+                gain = best["bound"] - max(plain)
+                return (self.tried[best["name"]].periods, gain) if gain > MARGIN else ((), 0.0)
+        return (), 0.0
 
     def _use(self) -> tuple[Action | None, str]:
         """The action to use, or what stands in its way."""
@@ -174,14 +188,7 @@ class SymmetryChoice:
         candidate = self.tried.get(name)
         if candidate is None or candidate.declared is None or self.columns is None or not self.encoded_names:
             return name
-        used = self.columns.used
-        probe = torch.linspace(0.3, 1.7, len(used), dtype=torch.float64)[None]
-        try:
-            moved = ((candidate.declared.orbit(probe) - probe).abs().amax((0, 1)) > 1e-9).tolist()
-        except (ValueError, RuntimeError):  # an action of the user's own that fails
-            return name
-        names = [self.encoded_names[j] for j, moves in zip(used, moved, strict=True) if moves]
-        return f"{name} of {', '.join(names)}" if 0 < len(names) <= 6 else name
+        return with_names(name, candidate.declared, [self.encoded_names[j] for j in self.columns.used])
 
     @property
     def sentences(self) -> list[str]:
@@ -222,8 +229,6 @@ class SymmetryChoice:
         candidate = self.tried.get(name)
         if candidate is None or candidate.declared is None:
             return ""
-        if candidate.periods:
-            return "in which the column is periodic"
         action = candidate.declared
         parts = action.factors if isinstance(action, Product) else (action,)
         mixes = any(isinstance(part, Rotation | Permutation) for part in parts)
@@ -235,7 +240,7 @@ class SymmetryChoice:
         if self.instead:
             return f"searches nothing, for rows are few, and is {self.instead}"
         if self.candidate.periods:
-            return "takes it where the column is declared periodic, and has not tried it otherwise"
+            return "has not tried this: the column is not declared periodic"
         return f"would take {self.label(self.name)}" + (f" ({self.reason})" if self.reason else "")
 
     @property
@@ -250,18 +255,24 @@ class SymmetryChoice:
             return "Too few different rows to tell whether the inputs have a symmetry."
         if not rows[0]["same"]:
             return "No symmetry of the inputs was found."
-        first = rows[0]
-        if not self.pays:
-            return f"The inputs look the same after it, but it does not pay: its bound is {_against(first['gain'])} one block's."
+        circle, more = self._circle()
+        names = ", ".join(self.encoded_names[j] for j, _ in circle)
+        kernel = f" {names} as periodic gains {more:.3f} nats a row by itself." if circle else ""
+        gain = rows[0]["gain"]
         _, obstacle = self._use()
-        if obstacle:
-            return f"The inputs look the same after it; {obstacle}."
-        said = [f"{name}={value!r}" for name, value in self.arguments.items()]
+        said = [f"{name}={value!r}" for name, value in self.arguments.items() if name != "columns" or value != self.declared
+                or "symmetry" in self.arguments]  # fmt: skip
         if any("<" in each for each in said):  # an action whose parts no text holds
             said = ["**suggest_symmetry(...).arguments"]
-        use = f"; in Python: {self.estimator}({', '.join(said)})" if said else ""
+        use = f" In Python: {self.estimator}({', '.join(said)})." if said else ""
+        if not self.pays:
+            verdict = "makes no difference" if gain >= -MARGIN else "does not pay"
+            words = f"The inputs look the same after it, but it {verdict}: its bound is {_against(gain)} one block's."
+            return words + kernel + use
+        if obstacle:
+            return f"The inputs look the same after it; {obstacle}.{kernel}"
         few = f" A fit of so few rows is {self.instead}, which has no need of a symmetry." if self.instead else ""
-        return f"The inputs look the same after it{use}.{few}"
+        return f"The inputs look the same after it.{kernel}{few}{use}"
 
     def _key(self, j: int) -> int | str:
         """What `columns=` takes for the j-th: its name, or its number where it has none."""
@@ -299,6 +310,17 @@ class SymmetryChoice:
         if len({row["round"] for row in self.table}) > 1:
             lines.append("  (a few of each round go on to the next, larger one; the last decides)")
         return "\n".join(lines)
+
+
+def with_names(words: str, action: Action, names: Sequence[str]) -> str:
+    """The words, and the names of the columns that the action moves, if there are few."""
+    probe = torch.linspace(0.3, 1.7, len(names), dtype=torch.float64)[None]
+    try:
+        moved = ((action.orbit(probe) - probe).abs().amax((0, 1)) > 1e-9).tolist()
+    except (ValueError, RuntimeError):  # an action of the user's own that fails
+        return words
+    moving = [name for name, moves in zip(names, moved, strict=True) if moves]
+    return f"{words} of {', '.join(moving)}" if 0 < len(moving) <= 6 else words
 
 
 def _against(gain: float) -> str:

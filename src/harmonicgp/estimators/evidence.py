@@ -26,10 +26,13 @@ FREQUENCIES = 256
 HUGE = 1e100
 #: Rows whose angles are looked at, and widths of radii that they are looked at in.
 ANGLES, RINGS = 50_000, 4
-#: Fewer places than this are no draws of places but levels of a column.
-PLACES = 20
+#: Fewer places than the first are no draws of places but levels of a column; fewer than the second do not tell a symmetry.
+LEVELS, PLACES = 20, 100
 #: Fewer rows than this tell nothing by their angles.
 FEW = 300
+
+
+Array = np.ndarray[Any, Any]
 
 
 class Evidence(NamedTuple):
@@ -73,8 +76,7 @@ def invariance_test(
     whole_number(draws, "draws", 1)
     group = action.group
     generator = torch.Generator().manual_seed(seed)
-    some = X[:8].detach().double()
-    distinct = one_a_place(X, (action._orbit(some) - some).abs().amax((0, 1)) > 0)
+    distinct = one_a_place(X, moved_columns(action, X))
     if len(distinct) < len(X):
         X = distinct - distinct.mean(0) if centred and isinstance(action, Negation) else distinct
     n = min(n, max(50, min(math.isqrt(VALUES // group.order), 16 * VALUES // (group.order * X.shape[-1]))))
@@ -108,24 +110,42 @@ def one_a_place(X: Tensor, of: Tensor | None = None) -> Tensor:
     Measurements at one place are not independent draws of places: a symmetry of the places would be refused for the chance by
     which a few of them lie. A place is what the columns `of` (a mask; None for all) say. Fewer than twenty are levels; numbers on
     a lattice, such as counts and hours, are no places, nor are values of which some are far more common than others: these rows
-    stay as they are.
+    stay as they are. What fewer than a hundred places say of a symmetry is little (`enough_places`).
     """
     values = X.detach().double().numpy() if of is None else X.detach().double()[:, of].numpy()
     if values.size == 0:
         return X
-    weights = np.random.default_rng(0).random(values.shape[1])  # equal rows, equal sums
-    _, first, counts = np.unique((values * weights).sum(1), return_index=True, return_counts=True)
-    if len(first) < PLACES or np.median(counts) < 2 or counts.std() > 0.6 * counts.mean():
+    places, first, counts = np.unique(values, axis=0, return_index=True, return_counts=True)
+    if len(first) < LEVELS or np.median(counts) < 2 or counts.std() > 0.6 * counts.mean():
         return X
-    places = values[first]
-    for column in places.T:
-        levels = np.unique(column)
-        if len(levels) > 1 and np.ptp(levels) < 10 * len(levels) * np.diff(levels).min():
-            return X
+    if any(_on_a_lattice(column) for column in places.T):
+        return X
     return X[torch.from_numpy(np.sort(first))]
 
 
-def by_counts(rows: int, counts: np.ndarray[Any, Any] | None, most: int, seed: int) -> np.ndarray[Any, Any]:
+def _on_a_lattice(column: Array) -> bool:
+    """Whether the numbers are multiples of a step, and fill a tenth of the places between the least and the largest."""
+    levels = np.unique(column)
+    if len(levels) < 2:
+        return False
+    gaps = np.diff(levels)
+    steps = gaps / gaps.min()
+    return bool(steps.sum() < 10 * len(levels) and (np.abs(steps - np.round(steps)) < 1e-3 * np.round(steps)).all())
+
+
+def enough_places(action: Action, X: Tensor) -> bool:
+    """False where the rows are measurements at so few places that these do not tell a symmetry."""
+    places = one_a_place(X, moved_columns(action, X))
+    return len(places) == len(X) or len(places) >= PLACES
+
+
+def moved_columns(action: Action, X: Tensor) -> Tensor:
+    """Which columns some element changes, a mask."""
+    some = X[torch.randperm(len(X), generator=torch.Generator().manual_seed(1))[:64]].detach().double()
+    return (action._orbit(some) - some).abs().amax((0, 1)) > 0
+
+
+def by_counts(rows: int, counts: Array | None, most: int, seed: int) -> Array:
     """Numbers of rows as they were before equal ones were merged and counted: `most` of them, at random, if there are more."""
     rng = np.random.default_rng(seed)
     if counts is None:

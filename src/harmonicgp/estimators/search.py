@@ -22,7 +22,7 @@ from harmonicgp.estimators.candidates import (
     step_cost,
 )
 from harmonicgp.estimators.choice import MARGIN, SymmetryChoice
-from harmonicgp.estimators.evidence import ANGLES, Evidence, by_counts, invariance_test
+from harmonicgp.estimators.evidence import ANGLES, Evidence, by_counts, enough_places, invariance_test
 from harmonicgp.estimators.inputs import Array, Columns, Inputs
 from harmonicgp.features import Features
 from harmonicgp.inference.closed_form import MAX_DENSE
@@ -230,7 +230,7 @@ def _trial(
                 straight = Inputs.fit(data.X, data.counts, columns, False, candidate.axes == "principal")
                 rows_ = by_counts(N, data.counts, ANGLES, trials.seed)
                 moved = torch.from_numpy(straight.transform(data.X[rows_]))
-                known = len(np.unique(moved.numpy(), axis=0)) >= DISTINCT
+                known = len(np.unique(moved.numpy(), axis=0)) >= DISTINCT and enough_places(action, moved)
                 evidence[candidate.name] = (
                     invariance_test(action, moved, trials.tested, seed=trials.seed, centred=True) if known else None
                 )
