@@ -652,6 +652,16 @@ def test_skewed_columns_are_warped_beside_a_rotation_too():
     assert not any("#" in row["name"] for row in found.table)
 
 
+@pytest.mark.usefixtures("brief")
+def test_a_search_cut_short_says_so():
+    rng = np.random.default_rng(0)
+    X = rng.exponential(size=(400, 3)) ** [1.0, 2.0, 3.0]
+    found = suggest_symmetry(X, X.sum(1), progress=False, time_budget=1.0)
+    assert found.cut
+    assert found.advice.startswith(("No symmetry of the inputs was found, of those that there was time for", "Nothing"))
+    assert not suggest_symmetry(X, X.sum(1), [Negation()], progress=False).cut
+
+
 def test_twenty_to_a_hundred_places_do_not_tell():
     rng = np.random.default_rng(0)
     for places, enough in ((15, True), (60, False), (150, True)):

@@ -46,15 +46,18 @@ def draw_symmetries(choice: SymmetryChoice, path: str | Path | None) -> Figure:
             )
         axis.set_title(title, fontsize=10)
         axis.set_xlabel(unit, fontsize=9)
-        axis.margins(x=0.25 if unit.startswith("one block") else 1.1)
-        if unit.startswith("distance") and not any(values):
-            axis.set_xlim(0.0, 0.1)
+        known = [0.0, *(value for value in values if value is not None)]
+        low, high = min(known), max(known)
+        span = high - low or 0.1
+        room = 0.3 if unit.startswith("one block") else 0.7  # for what is written beside the bars
+        axis.set_xlim(low - 0.06 * span if low < 0 else 0.0, high + room * span)
         axis.locator_params(axis="x", nbins=5)
         axis.grid(axis="x", alpha=0.3)
         axis.axvline(0, color="black", lw=0.8)
     axes[0].set_yticks(list(places), [_marked(row, choice) for row in rows])
     found = choice.suggested
-    first = "No symmetry of the inputs was found" if found is None else _plain(f"* suggested: {choice.label(found)}")
+    none = "No symmetry of the inputs was found" + (" before time was up" if choice.cut else "")
+    first = none if found is None else _plain(f"* suggested: {choice.label(found)}")
     if choice.instead:
         first += f"; a fit of so few rows is {choice.instead}"
     elif _takes(choice):

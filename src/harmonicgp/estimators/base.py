@@ -269,7 +269,8 @@ class HarmonicGPBase(Reading):
             self._seed,
             1000 if self._guessing else 300,  # a fit shows it, a suggestion rests on it
         )
-        until = math.inf if self.time_budget is None else self._start + 0.3 * self.time_budget
+        share = 1.0 if self._guessing else 0.3  # of the budget: a fit has more to do
+        until = math.inf if self.time_budget is None else self._start + share * self.time_budget
         # disable=None: quiet where there is no terminal
         with tqdm(desc="search", unit=" fits", disable=None if self.progress else True, leave=False) as bar:
 

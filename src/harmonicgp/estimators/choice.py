@@ -49,6 +49,7 @@ class SymmetryChoice:
     encoded_names: Sequence[str] = field(default=(), repr=False, compare=False)
     estimator: str = field(default="HarmonicGPRegressor", repr=False, compare=False)
     declared: Any = field(default=None, repr=False, compare=False)  #: the columns that the user has declared
+    cut: bool = field(default=False, repr=False, compare=False)  #: whether time was up before all candidates were tried
     instead: str = field(default="", repr=False, compare=False)  #: what a fit of so few rows takes without a search
 
     @property
@@ -254,7 +255,7 @@ class SymmetryChoice:
         if all(row["same"] is None for row in rows):
             return "Too few different rows to tell whether the inputs have a symmetry."
         if not rows[0]["same"]:
-            return "No symmetry of the inputs was found."
+            return "No symmetry of the inputs was found" + (", of those that there was time for." if self.cut else ".")
         circle, more = self._circle()
         names = ", ".join(self.encoded_names[j] for j, _ in circle)
         kernel = f" {names} as periodic gains {more:.3f} nats a row by itself." if circle else ""

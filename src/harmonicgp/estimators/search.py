@@ -142,7 +142,8 @@ def search(
         del row["key"]
     inputs = Inputs.fit(data.X[:100], None, data.columns)
     tried = {candidate.name: candidate for candidate in options}
-    return SymmetryChoice(winner, winner.action(inputs), table, reason, cost, tried, data.columns)
+    missed = len(options) > sum(row["round"] == 1 for row in table)
+    return SymmetryChoice(winner, winner.action(inputs), table, reason, cost, tried, data.columns, cut=missed)
 
 
 def _next(best: dict[Candidate, float], family: str, plain: Candidate) -> list[Candidate]:
