@@ -214,7 +214,7 @@ class SymmetryChoice:
                 rounds = max(other["round"] for other in self._fitted)
                 when = f" (round {row['round']} of {rounds})" if rounds > 1 else ""
                 parts.append(f"its bound is {_against(row['gain'])} one block's{when}")
-            if (other := self._other_kernel(row["name"])) and row["gain"] is not None:
+            if (row["gain"] or 0.0) > MARGIN and (other := self._other_kernel(row["name"])):
                 parts.append(f"some of that may be the kernel's, {other}")
             found.append("; ".join(parts) + ".")
         failed = {row["name"]: row["failure"] for row in self.table if row.get("failure")}
