@@ -413,11 +413,16 @@ def test_gains_that_may_be_the_kernels_say_so():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 3))
     found = suggest_symmetry(X, X[:, 0] * X[:, 1], [Negation(), Rotation((0, 1), 4)], progress=False)
+    for each in found.table:
+        each["bound"] = float(each["blocks"])
     words = {sentence.partition(":")[0]: sentence for sentence in found.sentences}
     turned = next(sentence for name, sentence in words.items() if name.startswith("Rotation"))
     negated = next(sentence for name, sentence in words.items() if name.startswith("Negation"))
     assert "share a lengthscale" in turned
     assert "lengthscale" not in negated
+    for each in found.table:
+        each["bound"] = -float(each["blocks"])
+    assert not any("lengthscale" in sentence for sentence in found.sentences)  # of a loss nothing is said
 
 
 @pytest.mark.parametrize(
