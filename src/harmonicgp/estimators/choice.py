@@ -138,7 +138,7 @@ class SymmetryChoice:
         periods: tuple[tuple[int, float], ...] = self._circle()[0]
         if action is not None and self.pays:
             row = self.ranked[0]
-            periods = periods or self.tried[row["name"]].periods
+            periods = self.tried[row["name"]].periods or (periods if self.instead else ())  # those of its short fit
             if not self.instead:
                 found["symmetry"] = action
                 if row["warp"]:
