@@ -118,7 +118,7 @@ def write_container(
         )
     plain = {name: _plain_tensor(name, tensor) for name, tensor in tensors.items()}
     record = {"kind": kind, "version": version, "library": __version__, "header": _encode(dict(header), "header")}
-    text = json.dumps({**record, "digest": _digest(record, plain)}, separators=(",", ":"), allow_nan=False)
+    text = _text({**record, "digest": _digest(record, plain)})
     if len(json.dumps(text)) > _LARGEST_HEADER // 2:  # leaves room for the names and shapes of the tensors
         raise ValueError(
             f"the header takes {len(text)} bytes as JSON, which is too large: put arrays among the tensors."
@@ -246,6 +246,8 @@ def _record(name: str, text: str | None, kind: str, newest: int) -> dict[str, An
         )
     if record.keys() != {"kind", "version", "library", "digest", "header"} or not isinstance(record["header"], dict):
         raise _damaged(name)
+    if _text(record) != text:  # the digest is of values, and not every digit of a text changes its value
+        raise _damaged(name)
     return record
 
 
@@ -296,6 +298,11 @@ def _data_size(header: bytes) -> int:
 
 
 # The header as JSON, and the digest ----------------------------------------------------------------------------------
+
+
+def _text(record: Mapping[str, Any]) -> str:
+    """The record as it is written."""
+    return json.dumps(record, separators=(",", ":"))
 
 
 def _canonical(value: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from pathlib import Path
 
 import gpytorch.kernels as gk
@@ -213,6 +214,17 @@ def test_altered(path):
         changed[place] ^= 1
         path.write_bytes(changed)
         refused(path, "altered or damaged|cut short|not a |no header|upgrade")
+
+
+def test_a_digit_that_changes_no_value(path):
+    whole = path.read_bytes()
+    number = re.search(rb"\d\.\d{16}[,}\]]", whole)
+    places = range(number.start() + 12, number.end() - 1)
+    for place in places:
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        path.write_bytes(changed)
+        refused(path, "altered or damaged")
 
 
 def test_newer(path):

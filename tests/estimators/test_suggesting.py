@@ -661,9 +661,10 @@ def test_skewed_columns_are_warped_beside_a_rotation_too():
 def test_a_search_cut_short_says_so():
     rng = np.random.default_rng(0)
     X = rng.exponential(size=(400, 3)) ** [1.0, 2.0, 3.0]
-    found = suggest_symmetry(X, X.sum(1), progress=False, time_budget=1.0)
+    found = suggest_symmetry(X, X.sum(1), progress=False, time_budget=1e-3)
     assert found.cut
-    assert found.advice.startswith(("No symmetry of the inputs was found, of those that there was time for", "Nothing"))
+    found.table = [row("one block", 1, 1, 0.0), row("far", 2, 1, 0.5, 0.002)]
+    assert found.advice == "No symmetry of the inputs was found, of those that there was time for."
     assert not suggest_symmetry(X, X.sum(1), [Negation()], progress=False).cut
 
 
