@@ -43,7 +43,6 @@ def test_an_action_is_read_as_it_prints(action):
 def test_words():
     assert parse_symmetry("auto") == "auto"
     assert parse_symmetry(" None ") is None
-    assert parse_symmetry(None) == "auto"
 
 
 @pytest.mark.parametrize(

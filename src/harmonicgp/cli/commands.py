@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import io
@@ -13,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from harmonicgp.cli.benches import checkout, suites_in
 from harmonicgp.cli.failures import GuardedGroup, UsageError
 from harmonicgp.cli.fields import fit_field, is_field, predict_field, refuse, say_field
 from harmonicgp.cli.models import News, estimators_module, load_any, load_fitted, new_estimator, score_rows
@@ -380,8 +380,8 @@ def suggest(
         typer.echo(found.suggested or "none")
     say("suggested", found.label(found.suggested) if found.suggested else "none")
     say("", found.advice)
-    new = found.arguments != {"columns": kinds} and found.arguments
-    if new and (options := as_options(found.arguments, list(found.encoded_names))):
+    new = found.arguments not in ({}, {"columns": kinds})
+    if new and (options := as_options(found.arguments, found.encoded_names)):
         say("to use it", f"harmonicgp fit ... {options}", whole=True)
     say("a fit", found.taken)
     for k, sentence in enumerate(found.sentences):
@@ -429,8 +429,8 @@ def bench(
     debug: DEBUG = False,
 ) -> None:
     """Run a benchmark of this checkout, or list them."""
-    root = _checkout()
-    suites = _suites(root / "benchmarks")
+    root = checkout()
+    suites = suites_in(root / "benchmarks")
     if suite is None:
         for name, line in suites.items():
             typer.echo(f"{name:<20}{line}")
@@ -443,21 +443,3 @@ def bench(
     if ctx.args and not takes_arguments:
         raise UsageError(f"the benchmark {suite} takes no arguments; got {' '.join(ctx.args)}.")
     raise typer.Exit((run(ctx.args) if takes_arguments else run()) or 0)
-
-
-def _checkout() -> Path:
-    """The root of the checkout that the current folder is in."""
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        if (folder / "benchmarks" / "__init__.py").is_file() and (folder / "src" / "harmonicgp").is_dir():
-            return folder
-    raise UsageError("benchmarks are part of a checkout of harmonicgp: run this inside one.")
-
-
-def _suites(folder: Path) -> dict[str, str]:
-    """The modules with a `main`, and the first line that each says of itself."""
-    suites = {}
-    for path in sorted(folder.glob("[a-z]*.py")):
-        module = ast.parse(path.read_text(encoding="utf-8"))
-        if any(isinstance(part, ast.FunctionDef) and part.name == "main" for part in module.body):
-            suites[path.stem] = (ast.get_docstring(module) or "").partition("\n")[0]
-    return suites

@@ -22,7 +22,7 @@ LARGEST, LONGEST = 4096, 20_000
 WIDEST = 100_000
 
 
-def parse_symmetry(text: str | None) -> Any:
+def parse_symmetry(text: str) -> Any:
     """`auto`, `none`, or an action as it prints itself; products with `*`.
 
     Examples:
@@ -31,8 +31,9 @@ def parse_symmetry(text: str | None) -> Any:
         >>> parse_symmetry("Negation([[0, 1]]) * Translation(axis=2, period=24, order=6)").group
         Cyclic(2) * Cyclic(6)
     """
-    if text is None or text.strip().lower() in ("auto", "none"):
-        return None if text is not None and text.strip().lower() == "none" else "auto"
+    word = text.strip().lower()
+    if word in ("auto", "none"):
+        return "auto" if word == "auto" else None
     if len(text) > LONGEST:
         raise UsageError(f"--symmetry is {len(text):,} characters long: an action takes at most {LONGEST:,}.")
     try:

@@ -76,7 +76,8 @@ def invariance_test(
     whole_number(draws, "draws", 1)
     group = action.group
     generator = torch.Generator().manual_seed(seed)
-    distinct = one_a_place(X, moved_columns(action, X))
+    moves = moved_columns(action, X)
+    distinct = one_a_place(X, moves)
     if len(distinct) < len(X):
         X = distinct - distinct.mean(0) if centred and isinstance(action, Negation) else distinct
     n = min(n, max(50, min(math.isqrt(VALUES // group.order), 16 * VALUES // (group.order * X.shape[-1]))))
@@ -86,15 +87,13 @@ def invariance_test(
     if centred and isinstance(action, Negation):
         rows = rows - _centre(rows)
     orbit = action._orbit(rows)  # [|G|, n, d]
-    moves = (orbit[1:, :8] - rows[:8]).abs().amax((0, 1)) > 0
     places = _places(action, orbit, moves)
     tests = [places] if bool(moves.all()) else [places, _places(action, orbit[..., moves], moves[moves], moves)]
     elements = torch.randint(group.order, (draws, len(rows)), generator=generator)
     found = [_compare(group, part, elements) for part in tests]
     width = tests[-1].shape[-1]
-    if width <= FEWER_COLUMNS or isinstance(
-        action, Negation
-    ):  # the centre of a pixel that is hardly ever seen is no evidence
+    # Not of images, but of any negation: the centre of a pixel that is hardly ever seen is no evidence.
+    if width <= FEWER_COLUMNS or isinstance(action, Negation):
         most = COLUMNS if group.order == 2 else FEWER_COLUMNS
         found.append(_columns(tests[-1][..., torch.randperm(width, generator=generator)[:most]], elements))
     for part in action.factors if isinstance(action, Product) else (action,):

@@ -225,9 +225,8 @@ def _trial(
     )
     try:
         if action is not None:
-            if (
-                candidate.name not in evidence
-            ):  # of the columns as they are: warped ones are symmetric, whatever they were
+            if candidate.name not in evidence:
+                # Of the columns as they are: warped ones are symmetric, whatever they were.
                 straight = Inputs.fit(data.X, data.counts, columns, False, candidate.axes == "principal")
                 rows_ = by_counts(N, data.counts, ANGLES, trials.seed)
                 moved = torch.from_numpy(straight.transform(data.X[rows_]))

@@ -40,7 +40,7 @@ class Predictor:
         with torch.no_grad():
             whitened = features.whiten()
         frozen_mean = copy.deepcopy(mean).requires_grad_(False) if isinstance(mean, torch.nn.Module) else mean
-        return cls(features, whitened, posterior.settled(), frozen_mean, chunk_size)
+        return cls(features, whitened, posterior, frozen_mean, chunk_size)
 
     @torch.no_grad()
     def marginals(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -59,8 +59,8 @@ class Fit:
     seconds: dict[str, float] = field(default_factory=dict)  #: "train", "finish"
 
     def predictor(self, chunk_size: int = 4096) -> Predictor:
-        """A frozen predictor."""
-        return Predictor.freeze(self.features, self.posterior, self.mean, chunk_size)
+        """A frozen predictor, whose rounding is that of the same model read from a file."""
+        return Predictor.freeze(self.features, self.posterior.settled(), self.mean, chunk_size)
 
 
 def fit(
