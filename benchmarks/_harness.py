@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks._data import load_npz
 from benchmarks.peers import MODELS, QUICK, Array, Caps, Task
 from harmonicgp import __version__
-from harmonicgp._files import write_text_atomically
-from harmonicgp.data import load_npz
+from harmonicgp.io.container import write_text_atomically
 
 THREADS = 2
 SINGLE = ("kin40k", "elevators", "pol", "keggdirected", "pumadyn32nm", "bike")

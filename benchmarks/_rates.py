@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from harmonicgp._files import write_text_atomically
+from harmonicgp.io.container import write_text_atomically
 
 
 class Timing(NamedTuple):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks._data import DataNotFoundError, load_npz, standardised_fold
 from experiments.engine import fit_and_score, skewed_table
-from harmonicgp.data import DataNotFoundError, load_npz, standardised_fold
 
 
 def main() -> None:

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from benchmarks._rates import facts, interleaved, machine_rates, output_of, publish, table
-from harmonicgp import native
-from harmonicgp._memory import memory_kept
 from harmonicgp.actions import Action, ImageShift, Negation, Rotation
+from harmonicgp.backend import native
+from harmonicgp.backend.memory import memory_kept
 from harmonicgp.groups import Resolution
 from harmonicgp.kernels.functions import kernel_matrix
 from harmonicgp.kernels.harmonic import HarmonicKernel, HarmonicTransform

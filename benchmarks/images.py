@@ -19,7 +19,7 @@ from benchmarks._rates import facts, interleaved, machine_rates, output_of, publ
 from experiments import flip_mnist, translate_mnist
 from experiments._mnist import CLASSES, Digits
 from experiments._training import scaled
-from harmonicgp._memory import memory_kept
+from harmonicgp.backend.memory import memory_kept
 from harmonicgp.features import Features
 from harmonicgp.likelihoods import RobustMaxLikelihood
 from harmonicgp.likelihoods.observation import observe

@@ -19,8 +19,8 @@ import torch
 from benchmarks._harness import peak_memory
 from benchmarks._rates import facts, machine_rates, output_of, publish, table
 from benchmarks.step import data, harmonic, our_step
-from harmonicgp._memory import memory_kept
-from harmonicgp._threads import side_by_side
+from harmonicgp.backend.memory import memory_kept
+from harmonicgp.backend.threads import side_by_side
 
 REPEATS = 5
 CASES = ((3, 256, 1024), (3, 512, 1024), (3, 512, 4096), (0, 1024, 1024), (4, 512, 1024))

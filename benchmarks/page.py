@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from benchmarks._rates import output_of
-from harmonicgp._files import write_text_atomically
+from harmonicgp.io.container import write_text_atomically
 
 SUITES = ("gram", "step", "images", "quality", "growth", "memory")
 

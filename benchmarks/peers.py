@@ -19,8 +19,8 @@ import torch
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
+from benchmarks._data import Fold, standardised_fold
 from harmonicgp._extras import require
-from harmonicgp.data.files import Fold, standardised_fold
 from harmonicgp.inducing import median_distance, place
 
 Array: TypeAlias = np.ndarray[Any, Any]

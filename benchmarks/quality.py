@@ -27,13 +27,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks._data import DataNotFoundError, Fold, standardised_fold
 from benchmarks._harness import load_task
 from benchmarks._rates import facts, machine_rates, publish, table
 from benchmarks.peers import _SVGP, SVGPState, Task, gaussian_scores, svgp_point
-from harmonicgp._files import write_text_atomically
-from harmonicgp.data import DataNotFoundError
-from harmonicgp.data.files import Fold, standardised_fold
 from harmonicgp.inducing import median_distance, place
+from harmonicgp.io.container import write_text_atomically
 
 BUDGETS = {"kin40k": (10.0, 20.0, 30.0, 60.0, 300.0), "houseelectric": (20.0, 40.0, 120.0)}
 #: After which GPBoost is given up.

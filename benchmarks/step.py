@@ -18,8 +18,8 @@ from torch import Tensor
 
 from benchmarks._rates import Rates, facts, interleaved, machine_rates, output_of, publish, table
 from benchmarks.peers import _SVGP
-from harmonicgp._memory import memory_kept
 from harmonicgp.actions import Negation
+from harmonicgp.backend.memory import memory_kept
 from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
 from harmonicgp.inducing import place
 from harmonicgp.inference.posterior import Posterior

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from benchmarks._data import DataNotFoundError
 from benchmarks._harness import (
     POOLED,
     SETS,
@@ -34,8 +35,7 @@ from benchmarks._harness import (
 )
 from benchmarks._rates import table
 from benchmarks.peers import MODELS, QUICK, Caps
-from harmonicgp._files import write_text_atomically
-from harmonicgp.data import DataNotFoundError
+from harmonicgp.io.container import write_text_atomically
 
 OURS, PEER = "harmonicgp", "svgp"
 QUICK_FOLDS = 2

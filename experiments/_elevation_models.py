@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks._data import load_npz
 from harmonicgp.actions import Longitude
-from harmonicgp.data import load_npz
-from harmonicgp.data.relief import load_relief
-from harmonicgp.estimators.globe_data import field_scores
 from harmonicgp.features import HarmonicFeatures
+from harmonicgp.globe.data import field_scores
+from harmonicgp.globe.relief import load_relief
 from harmonicgp.kernels import GlobeKernel
 from harmonicgp.kernels.globe import unit_vectors
 from harmonicgp.training import Schedule, fit

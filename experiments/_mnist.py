@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks._data import load_npz
 from experiments._runner import UsageError, positive, so_far, whole
 from experiments._training import Row, Score, draw_curves, markdown, scaled, train
-from harmonicgp._files import write_text_atomically
-from harmonicgp.data import load_npz
 from harmonicgp.diagnostics import trace_error
 from harmonicgp.features import Features
 from harmonicgp.inference.prediction import Predictor
+from harmonicgp.io.container import write_text_atomically
 from harmonicgp.likelihoods import RobustMaxLikelihood
 
 Array = np.ndarray[Any, Any]

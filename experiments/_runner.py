@@ -11,10 +11,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from benchmarks._data import DataFileError, DataNotFoundError
 from harmonicgp import __version__
 from harmonicgp._extras import MissingExtraError
-from harmonicgp._files import write_text_atomically
-from harmonicgp.data import DataFileError, DataNotFoundError
+from harmonicgp.io.container import write_text_atomically
 
 SIZES = ("small", "medium", "paper")
 

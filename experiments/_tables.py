@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harmonicgp.data import DataFileError, DataNotFoundError, load_npz
-from harmonicgp.data.files import Fold, data_folder, standardised_fold
+from benchmarks._data import DataFileError, DataNotFoundError, Fold, data_folder, load_npz, standardised_fold
 
 Array = np.ndarray[Any, Any]
 #: Tables that the user brings as NAME.csv (numbers, with a header or not), and the column of their target.

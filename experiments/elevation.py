@@ -22,7 +22,7 @@ import numpy as np
 
 from experiments._elevation_models import Result, Split, hvgp, load_split, peak_rise, scores, ski, svgp
 from experiments._runner import run
-from harmonicgp._files import write_text_atomically
+from harmonicgp.io.container import write_text_atomically
 
 Array = np.ndarray[Any, Any]
 Row = dict[str, Any]
@@ -191,7 +191,7 @@ def table(rows: list[Row], remarks: list[str]) -> str:
 
 def draw(output: Path, split: Split, own: Array, other: Array, row: Row) -> None:
     """The paper's figure: the data, SVGP and ours; and the zonal spectrum."""
-    from harmonicgp.diagnostics.maps import Panel, draw_maps, draw_spectrum
+    from harmonicgp.globe.maps import Panel, draw_maps, draw_spectrum
 
     lat, lon = coarse_axes(split)
     truth = coarse(split.heights, split)

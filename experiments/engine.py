@@ -22,10 +22,9 @@ import gpytorch
 import numpy as np
 import torch
 
+from benchmarks._data import DataNotFoundError, Fold, load_npz, standardised_fold
 from experiments._runner import run
 from harmonicgp.actions import Negation
-from harmonicgp.data import DataNotFoundError, load_npz, standardised_fold
-from harmonicgp.data.files import Fold
 from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
 from harmonicgp.inducing import median_distance, place
 from harmonicgp.inference.posterior import Family

@@ -26,10 +26,10 @@ from experiments._runner import run, so_far, some_of
 from experiments._tables import load_table
 from experiments._training import Row, harmonic, markdown, orthogonal, scaled, sparse
 from harmonicgp._extras import require
-from harmonicgp._files import write_text_atomically
 from harmonicgp.actions import Negation
 from harmonicgp.diagnostics import minimise_trace_error, trace_error
 from harmonicgp.features import Features
+from harmonicgp.io.container import write_text_atomically
 
 TABLES = ("kin40k", "keggdirected", "elevators", "houseelectric")
 #: Rows, sizes M, steps.

@@ -19,13 +19,13 @@ import numpy as np
 import torch
 from scipy.spatial import cKDTree
 
+from benchmarks._data import DataNotFoundError
 from experiments._runner import run
 from experiments._tables import load_table
 from experiments._training import Row, markdown
 from harmonicgp._extras import require
-from harmonicgp._files import write_text_atomically
 from harmonicgp.actions import Negation
-from harmonicgp.data import DataNotFoundError
+from harmonicgp.io.container import write_text_atomically
 
 Array = np.ndarray[Any, Any]
 ROWS = {"small": 1000, "medium": 5000, "paper": 5000}

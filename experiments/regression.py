@@ -23,15 +23,14 @@ from typing import Any
 import gpytorch
 import torch
 
+from benchmarks._data import DataNotFoundError, Fold
 from experiments._runner import run, so_far, some_of
 from experiments._tables import OWN, Table, load_table, split
 from experiments._training import Row, Score, draw_curves, harmonic, markdown, orthogonal, scaled, sparse, train
-from harmonicgp._files import write_text_atomically
 from harmonicgp.actions import Negation
-from harmonicgp.data import DataNotFoundError
-from harmonicgp.data.files import Fold
 from harmonicgp.features import Features
 from harmonicgp.inference.prediction import Predictor
+from harmonicgp.io.container import write_text_atomically
 
 #: M, steps, splits.
 SIZES = {"small": (32, 100, 1), "medium": (256, 5000, 1), "paper": (1000, 30_000, 3)}

@@ -15,10 +15,10 @@ import gpytorch
 import torch
 from torch import Tensor
 
+from benchmarks._data import load_npz
 from experiments._runner import run
 from harmonicgp._extras import require
 from harmonicgp.actions import Negation
-from harmonicgp.data import load_npz
 from harmonicgp.features import HarmonicFeatures
 from harmonicgp.training import Schedule, fit
 

@@ -25,8 +25,8 @@ from experiments._runner import run, so_far
 from experiments._training import Row, markdown
 from experiments.flip_mnist import flipped
 from experiments.translate_mnist import rolled
-from harmonicgp._files import write_text_atomically
 from harmonicgp.diagnostics import suggest_symmetry
+from harmonicgp.io.container import write_text_atomically
 
 Array = np.ndarray[Any, Any]
 SIDE = 8

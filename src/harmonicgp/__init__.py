@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from harmonicgp._version import __version__
 
 if TYPE_CHECKING:
-    from harmonicgp.estimators import HarmonicGPClassifier, HarmonicGPGlobe, HarmonicGPRegressor, load_model
+    from harmonicgp.estimators import HarmonicGPClassifier, HarmonicGPRegressor, load_model
+    from harmonicgp.globe import HarmonicGPGlobe
     from harmonicgp.groups import Cyclic, Group
 
 __all__ = [
@@ -25,21 +26,24 @@ _HOMES = {
     "Cyclic": "groups",
     "Group": "groups",
     "HarmonicGPClassifier": "estimators",
-    "HarmonicGPGlobe": "estimators",
+    "HarmonicGPGlobe": "globe",
     "HarmonicGPRegressor": "estimators",
     "load_model": "estimators",
 }
 _SUBMODULES = (
     "actions",
-    "data",
     "diagnostics",
     "estimators",
     "features",
+    "globe",
     "groups",
     "inducing",
     "inference",
     "kernels",
     "likelihoods",
+    "report",
+    "symmetry",
+    "tables",
     "testing",
     "training",
 )

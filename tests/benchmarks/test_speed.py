@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from benchmarks import gram, growth, images, memory, page, quality, step
+from benchmarks._data import standardised_fold
 from benchmarks._rates import Rates, Timing, interleaved, publish
 from benchmarks.peers import Task
 from experiments import flip_mnist
 from experiments._training import scaled
 from harmonicgp.actions import Negation
-from harmonicgp.data.files import standardised_fold
 
 pytestmark = pytest.mark.usefixtures("_single")
 

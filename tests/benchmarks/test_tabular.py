@@ -16,10 +16,10 @@ import torch
 from torch.testing import assert_close
 
 from benchmarks import _harness, peers, tabular
+from benchmarks._data import standardised_fold
 from benchmarks._harness import SETS, Cell, Results, load_task, run_cell
 from benchmarks.peers import MODELS, Caps, Outcome, Task, coverage_between, gaussian_scores, svgp_course, svgp_point
 from benchmarks.tabular import Suite, main, page, pooled, verdicts
-from harmonicgp.data import standardised_fold
 
 TINY = Caps(
     svgp_seconds=2.0,

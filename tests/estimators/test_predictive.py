@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.integrate import quad
 
 from harmonicgp.estimators.predictive import Conformal, Noise, Predictive
-from harmonicgp.estimators.targets import Target
+from harmonicgp.tables.targets import Target
 
 TRANSFORMS = [None, "log", "quantile"]
 Y = np.random.default_rng(0).lognormal(1.0, 0.7, size=(60, 2))

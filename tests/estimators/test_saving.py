@@ -17,10 +17,10 @@ import pytest
 import torch
 
 from harmonicgp import HarmonicGPClassifier, HarmonicGPRegressor
-from harmonicgp._files import ModelFileError, read_container, write_container
 from harmonicgp.actions import Negation, PrincipalNegation, Rotation
 from harmonicgp.estimators import load_model
 from harmonicgp.estimators.saving import FORMAT
+from harmonicgp.io.container import ModelFileError, read_container, write_container
 from tests.estimators.common import assert_same, classifier, labels, outputs, regressor, table
 
 HERE = Path(__file__).parent

@@ -11,6 +11,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
+from benchmarks._data import DataNotFoundError
 from experiments._elevation_models import (
     Split,
     check_budget,
@@ -25,7 +26,6 @@ from experiments._elevation_models import (
     time_limit,
 )
 from harmonicgp.actions import Longitude
-from harmonicgp.data import DataNotFoundError
 from harmonicgp.kernels.globe import unit_vectors
 
 SCORES = {"rmse", "nll", "coverage", "rmse_by_area", "nll_by_area", "coverage_by_area"}

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from benchmarks._data import DataFileError
 from experiments import _runner
 from experiments._mnist import compare
 from experiments._runner import UsageError, so_far
@@ -16,7 +17,6 @@ from experiments._tables import load_table
 from experiments.flip_mnist import flipped_how
 from experiments.nystrom import compared
 from experiments.translate_mnist import rolled
-from harmonicgp.data import DataFileError
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from harmonicgp import Cyclic, native
-from harmonicgp._threads import side_by_side
+from harmonicgp import Cyclic
 from harmonicgp.actions import (
     Action,
     ImageFlip,
@@ -31,6 +30,8 @@ from harmonicgp.actions import (
     Rotation,
     Translation,
 )
+from harmonicgp.backend import native
+from harmonicgp.backend.threads import side_by_side
 from harmonicgp.features import HarmonicFeatures, SparseFeatures
 from harmonicgp.kernels import ArcCosineKernel, GlobeKernel, HarmonicKernel
 from harmonicgp.kernels import orbit as orbit_module
@@ -381,7 +382,7 @@ def test_compiled_code_is_there_where_it_must_be():
 
 def _said(environment, tmp_path):
     code = (
-        "import torch, gpytorch; from harmonicgp import native; from harmonicgp.actions import Negation;"
+        "import torch, gpytorch; from harmonicgp.backend import native; from harmonicgp.actions import Negation;"
         "from harmonicgp.kernels import harmonic_gram; torch.manual_seed(0); z = torch.randn(9, 3, dtype=torch.float64);"
         "K = harmonic_gram(gpytorch.kernels.MaternKernel(nu=1.5).double(), Negation([[0], [1]]), z, z);"
         "print(native.status()); print(float(K.sum()))"
@@ -419,7 +420,7 @@ def test_without_a_compiler_or_when_told_the_answer_is_the_same(tmp_path):
 def test_without_a_home_it_is_built_anew(tmp_path):
     code = "from pathlib import Path; Path.home = lambda: (_ for _ in ()).throw(RuntimeError('no home'));"
     code += "import os; [os.environ.pop(k, None) for k in ('HARMONICGP_CACHE', 'XDG_CACHE_HOME')];"
-    code += "from harmonicgp import native; print(native.status())"
+    code += "from harmonicgp.backend import native; print(native.status())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("compiled by" if native.available() else "PyTorch")
 

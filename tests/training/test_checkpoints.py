@@ -18,9 +18,9 @@ import pytest
 import torch
 
 from harmonicgp import HarmonicGPClassifier, HarmonicGPRegressor
-from harmonicgp._files import write_container
 from harmonicgp.actions import Negation, Rotation
 from harmonicgp.features import HarmonicFeatures
+from harmonicgp.io.container import write_container
 from harmonicgp.training import Schedule, fit
 from tests.inference.common import data, make_kernel
 

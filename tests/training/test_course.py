@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from harmonicgp import HarmonicGPClassifier, HarmonicGPRegressor
 from harmonicgp.actions import Negation, Rotation
-from harmonicgp.estimators import search
 from harmonicgp.features import HarmonicFeatures, SparseFeatures
+from harmonicgp.symmetry import search
 from harmonicgp.training import Schedule, fit
 from harmonicgp.training.schedule import Batches, Course
 from tests.inference.common import data, make_kernel

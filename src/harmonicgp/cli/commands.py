@@ -15,7 +15,7 @@ import typer
 from harmonicgp.cli.benches import checkout, suites_in
 from harmonicgp.cli.failures import GuardedGroup, UsageError
 from harmonicgp.cli.fields import fit_field, is_field, predict_field, refuse, say_field
-from harmonicgp.cli.models import News, estimators_module, load_any, load_fitted, new_estimator, score_rows
+from harmonicgp.cli.models import News, load_any, load_fitted, new_estimator, score_rows
 from harmonicgp.cli.options import (
     BUDGET,
     BY,
@@ -375,7 +375,7 @@ def suggest(
         columns=kinds, missing=missing, target_transform=target_transform, kernel=kernel, time_budget=time_budget
     )
     arguments |= {"random_state": seed, "progress": say.progress, "classify": problem.classify}
-    found = estimators_module().suggest_symmetry(problem.X, problem.y, **arguments)
+    found = importlib.import_module("harmonicgp.symmetry.suggest").suggest_symmetry(problem.X, problem.y, **arguments)
     if quiet:
         typer.echo(found.suggested or "none")
     say("suggested", found.label(found.suggested) if found.suggested else "none")
@@ -416,7 +416,7 @@ def demo(
 ) -> None:
     """Show a worked example: the relief of the Earth."""
     output.mkdir(parents=True, exist_ok=True)
-    importlib.import_module("harmonicgp.demo").main(size, output)
+    importlib.import_module("harmonicgp.cli.demo").main(size, output)
 
 
 @app.command(

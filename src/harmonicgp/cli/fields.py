@@ -52,7 +52,7 @@ def fit_field(path: Path, target: str, covariates: list[str], output: Path, argu
     """Fit a variable of a netCDF file, explained by others or not, and save the model."""
     import numpy as np
 
-    from harmonicgp.estimators.globe import HarmonicGPGlobe
+    from harmonicgp.globe.estimator import HarmonicGPGlobe
 
     data = open_dataset(path)
     field = variable(data, target, path)
@@ -96,7 +96,7 @@ def say_field(model: Any, say: Speaker) -> None:
 
 def predict_field(model: Path, path: Path, output: Path, latent: bool, say: Speaker) -> None:
     """Predict on the longitudes and latitudes of a netCDF file."""
-    from harmonicgp.estimators.globe import HarmonicGPGlobe
+    from harmonicgp.globe.estimator import HarmonicGPGlobe
 
     if not is_field(output):
         raise UsageError(f"predictions of a field go to a netCDF file; {output.name} does not end in .nc.")

@@ -50,9 +50,9 @@ def load_any(path: Path) -> Any:
 def score_rows(model: Any, X: Any, y: Any, report: Path | None, noise_std: Any = None, **words: Any) -> Any:
     """The scores of a model on rows, and a report of them if one is wanted; `words` are for the report alone."""
     if report is not None:
-        write_report = importlib.import_module("harmonicgp.diagnostics.report").write_report
+        write_report = importlib.import_module("harmonicgp.report.report").write_report
         return write_report(report, model, X, y, noise_std=noise_std, **words)
-    from harmonicgp.diagnostics.scores import classification_scores, regression_scores
+    from harmonicgp.report.scores import classification_scores, regression_scores
 
     if hasattr(model, "classes_"):
         return classification_scores(model, X, y)
@@ -70,7 +70,7 @@ class News:
 
     def look(self, model: Any, X: Any) -> None:
         """Take in a batch; what it holds of unseen levels and gaps is from now on said here alone."""
-        from harmonicgp.diagnostics.case import UNSEEN, rows_beyond, what_is_new
+        from harmonicgp.report.case import UNSEEN, rows_beyond, what_is_new
 
         masks, unseen = what_is_new(model, X)
         for kind in UNSEEN:
@@ -89,7 +89,7 @@ class News:
 
     def say(self, model: Any, say: Speaker) -> None:
         """Say which levels and gaps are new, and how many rows lie beyond the data."""
-        from harmonicgp.diagnostics.case import beyond_in_words
+        from harmonicgp.report.case import beyond_in_words
 
         self.warn()
         if self.beyond:

@@ -108,7 +108,7 @@ class Problem:
 
 def files_module() -> Any:
     """Tables in files, imported on first use."""
-    return importlib.import_module("harmonicgp.data")
+    return importlib.import_module("harmonicgp.tables")
 
 
 def read_rows(path: Path, say: Speaker, wanted: Sequence[str | None], levels: Sequence[str] = ()) -> Any:

@@ -109,7 +109,7 @@ def _shape_words(model: Any) -> str:
     choice, candidate = model.symmetry_, getattr(model.symmetry_, "candidate", None)
     words = str(choice).partition("\n")[0]
     if getattr(choice, "action", None) is not None and choice.reason == "as asked":
-        from harmonicgp.estimators.choice import with_names
+        from harmonicgp.symmetry.choice import with_names
 
         words = f"{with_names(choice.name, choice.action, model.encoded_names_)}: as asked"
     return words + ("; skewed columns made normal" if getattr(candidate, "warp", False) else "")

@@ -19,7 +19,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from harmonicgp.actions import Action
-from harmonicgp.estimators.candidates import (
+from harmonicgp.estimators.choosing import Choosing, MakeLikelihood
+from harmonicgp.estimators.saving import read_choice, write_choice
+from harmonicgp.features import Features, SparseFeatures
+from harmonicgp.inference.closed_form import MAX_DENSE, chunks
+from harmonicgp.inference.prediction import Predictor
+from harmonicgp.kernels.globe import GlobeKernel
+from harmonicgp.likelihoods.observation import Bound, observe
+from harmonicgp.symmetry.candidates import (
     ONE_BLOCK,
     Candidate,
     affordable,
@@ -29,16 +36,9 @@ from harmonicgp.estimators.candidates import (
     make_kernel,
     step_cost,
 )
-from harmonicgp.estimators.choosing import Choosing, MakeLikelihood
-from harmonicgp.estimators.inputs import Array, Columns, Inputs
-from harmonicgp.estimators.rows import Rows
-from harmonicgp.estimators.saving import read_choice, write_choice
-from harmonicgp.estimators.search import Data
-from harmonicgp.features import Features, SparseFeatures
-from harmonicgp.inference.closed_form import MAX_DENSE, chunks
-from harmonicgp.inference.prediction import Predictor
-from harmonicgp.kernels.globe import GlobeKernel
-from harmonicgp.likelihoods.observation import Bound, observe
+from harmonicgp.symmetry.search import Data
+from harmonicgp.tables.inputs import Array, Columns, Inputs
+from harmonicgp.tables.rows import Rows
 from harmonicgp.training import Fit, Schedule, fit
 from harmonicgp.training.exact import fit_exact
 from harmonicgp.training.full_data import absorb

@@ -12,13 +12,13 @@ import torch
 from tqdm import tqdm
 
 from harmonicgp.actions import Action, Longitude, PrincipalNegation, Product
-from harmonicgp.estimators.candidates import Candidate, candidates, generated, guessed
-from harmonicgp.estimators.choice import SymmetryChoice, renumbered
-from harmonicgp.estimators.inputs import Columns
 from harmonicgp.estimators.reading import Reading
-from harmonicgp.estimators.search import Data, Trials, search
 from harmonicgp.inference.posterior import Family
 from harmonicgp.likelihoods.observation import Bound
+from harmonicgp.symmetry.candidates import Candidate, candidates, generated, guessed
+from harmonicgp.symmetry.choice import SymmetryChoice, renumbered
+from harmonicgp.symmetry.search import Data, Trials, search
+from harmonicgp.tables.inputs import Columns
 
 MakeLikelihood: TypeAlias = Callable[[torch.dtype], gpytorch.likelihoods.Likelihood]
 

@@ -20,14 +20,14 @@ from sklearn.utils.validation import (
 )
 
 from harmonicgp.actions import Action
-from harmonicgp.estimators.arrays import is_missing, n_rows, plain_array, target_names, validated, weights_of
 from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed
-from harmonicgp.estimators.inputs import Array
 from harmonicgp.estimators.reading import is_table
-from harmonicgp.estimators.rows import Rows, merge
 from harmonicgp.estimators.saving import SavedModel
 from harmonicgp.groups import Resolution
 from harmonicgp.likelihoods import SoftmaxBoundLikelihood
+from harmonicgp.tables.arrays import is_missing, n_rows, plain_array, target_names, validated, weights_of
+from harmonicgp.tables.inputs import Array
+from harmonicgp.tables.rows import Rows, merge
 from harmonicgp.training import Callback, Fit
 
 #: With more classes than this, fit costs and memory grow too large.

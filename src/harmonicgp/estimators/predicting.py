@@ -11,11 +11,11 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from harmonicgp._validation import whole_number
-from harmonicgp.estimators.arrays import known_errors, n_rows, numbers, plain_array
 from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed
-from harmonicgp.estimators.inputs import Array
 from harmonicgp.estimators.predictive import Conformal, Noise, Predictive
-from harmonicgp.estimators.targets import Target
+from harmonicgp.tables.arrays import known_errors, n_rows, numbers, plain_array
+from harmonicgp.tables.inputs import Array
+from harmonicgp.tables.targets import Target
 
 #: Rows up to which `sample_y` draws from the covariance.
 MAX_DRAWN = 2_000

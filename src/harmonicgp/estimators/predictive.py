@@ -10,8 +10,8 @@ import numpy as np
 from scipy.special import logsumexp, ndtr, ndtri
 from scipy.stats import kstwobign
 
-from harmonicgp.estimators.inputs import Array, Warp
-from harmonicgp.estimators.targets import Target
+from harmonicgp.tables.inputs import Array, Warp
+from harmonicgp.tables.targets import Target
 
 #: Held-out rows below which levels are left as they are.
 MIN_CALIBRATION = 200

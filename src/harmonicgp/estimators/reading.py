@@ -13,12 +13,12 @@ from sklearn.utils.validation import validate_data
 
 from harmonicgp._validation import whole_number
 from harmonicgp.actions import Action
-from harmonicgp.data.tables import Kind, TableEncoder, check_kinds, is_frame
-from harmonicgp.estimators.arrays import validated
-from harmonicgp.estimators.candidates import KERNELS
-from harmonicgp.estimators.inputs import Array, Inputs, check_size
 from harmonicgp.groups import Resolution, check_resolution
 from harmonicgp.inference.closed_form import MAX_DENSE
+from harmonicgp.symmetry.candidates import KERNELS
+from harmonicgp.tables.arrays import validated
+from harmonicgp.tables.encoder import Kind, TableEncoder, check_kinds, is_frame
+from harmonicgp.tables.inputs import Array, Inputs, check_size
 from harmonicgp.training import Callback, Schedule
 
 

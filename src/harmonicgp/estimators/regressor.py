@@ -18,18 +18,18 @@ from sklearn.utils.validation import (
 )
 
 from harmonicgp.actions import Action
-from harmonicgp.estimators.arrays import known_errors, numbers, target_names, validated, weights_of
 from harmonicgp.estimators.base import fresh_seed
-from harmonicgp.estimators.candidates import make_gaussian, make_student_t
-from harmonicgp.estimators.inputs import Array
 from harmonicgp.estimators.predicting import PredictsNumbers
 from harmonicgp.estimators.predictive import Conformal, Predictive, uneven
 from harmonicgp.estimators.reading import is_table
-from harmonicgp.estimators.rows import Rows, merge
 from harmonicgp.estimators.saving import SavedModel
-from harmonicgp.estimators.targets import Target, Transform
 from harmonicgp.groups import Resolution
 from harmonicgp.likelihoods.observation import Bound
+from harmonicgp.symmetry.candidates import make_gaussian, make_student_t
+from harmonicgp.tables.arrays import known_errors, numbers, target_names, validated, weights_of
+from harmonicgp.tables.inputs import Array
+from harmonicgp.tables.rows import Rows, merge
+from harmonicgp.tables.targets import Target, Transform
 from harmonicgp.training import Callback, Fit
 
 #: A variance of noise, in units of that of y, that is as good as none.

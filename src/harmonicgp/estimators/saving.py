@@ -13,8 +13,14 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from harmonicgp._files import ModelFileError, kind_of, read_container, write_container
-from harmonicgp._specs import (
+from harmonicgp.actions import Action
+from harmonicgp.estimators.predictive import Conformal
+from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
+from harmonicgp.inference.closed_form import StreamedPosterior
+from harmonicgp.inference.posterior import Family, Posterior
+from harmonicgp.inference.prediction import Predictor
+from harmonicgp.io.container import ModelFileError, kind_of, read_container, write_container
+from harmonicgp.io.specs import (
     action_spec,
     build_action,
     build_kernel,
@@ -22,17 +28,11 @@ from harmonicgp._specs import (
     kernel_spec,
     likelihood_spec,
 )
-from harmonicgp.actions import Action
-from harmonicgp.data.tables import TableEncoder
-from harmonicgp.estimators.candidates import Candidate
-from harmonicgp.estimators.choice import SymmetryChoice
-from harmonicgp.estimators.inputs import Array, Inputs
-from harmonicgp.estimators.predictive import Conformal
-from harmonicgp.estimators.targets import Target
-from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
-from harmonicgp.inference.closed_form import StreamedPosterior
-from harmonicgp.inference.posterior import Family, Posterior
-from harmonicgp.inference.prediction import Predictor
+from harmonicgp.symmetry.candidates import Candidate
+from harmonicgp.symmetry.choice import SymmetryChoice
+from harmonicgp.tables.encoder import TableEncoder
+from harmonicgp.tables.inputs import Array, Inputs
+from harmonicgp.tables.targets import Target
 
 FORMAT = 1
 #: Fitted attributes that are plain values.
@@ -75,8 +75,8 @@ class SavedModel:
 
 def load_model(path: str | Path) -> Any:
     """The estimator of a file, whichever it is."""
-    from harmonicgp.estimators.globe import HarmonicGPGlobe
-    from harmonicgp.estimators.globe_saving import KIND
+    from harmonicgp.globe.estimator import HarmonicGPGlobe
+    from harmonicgp.globe.saving import KIND
 
     if kind_of(path) == KIND:
         return HarmonicGPGlobe.load(path)

@@ -3,8 +3,8 @@
 from harmonicgp.features.base import Evaluation, Features, KernelView, PointKernel, Stacks, Whitened
 from harmonicgp.features.harmonic import HarmonicFeatures
 from harmonicgp.features.longitude import LongitudeFeatures
-from harmonicgp.features.solve import OrthogonalFeatures
-from harmonicgp.features.svgp import SparseFeatures
+from harmonicgp.features.orthogonal import OrthogonalFeatures
+from harmonicgp.features.sparse import SparseFeatures
 
 __all__ = [
     "Evaluation",

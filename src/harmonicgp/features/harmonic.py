@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from harmonicgp.actions import Action
+from harmonicgp.backend.linalg import Factor
 from harmonicgp.features.base import (
     Features,
     KernelView,
@@ -24,7 +25,6 @@ from harmonicgp.groups import Resolution
 from harmonicgp.kernels.fused import FusedGram
 from harmonicgp.kernels.harmonic import HarmonicTransform
 from harmonicgp.kernels.invariance import check_invariant
-from harmonicgp.linalg import Factor
 
 
 class HarmonicFeatures(Features):

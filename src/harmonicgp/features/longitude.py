@@ -19,9 +19,9 @@ from torch import Tensor
 
 from harmonicgp._validation import whole_number
 from harmonicgp.actions.translation import check_latitude
+from harmonicgp.backend.linalg import Factor
 from harmonicgp.features.base import Features, KernelView, PointFunction, Stacks, Whitened
 from harmonicgp.kernels.zonal import ZonalKernel, zonal_offset_spectrum, zonal_spectrum
-from harmonicgp.linalg import Factor
 
 #: Longitudes this near to a lattice, in its steps, lie on it: the rounding of float32 degrees.
 ON_LATTICE = 1e-3

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harmonicgp._hashes import hashes
 from harmonicgp.actions import Action
+from harmonicgp.backend.hashes import hashes
 from harmonicgp.groups import Group
 
 #: Rows of an orbit, on average, from which sharing pays.

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from harmonicgp.backend.linalg import NotPositiveDefiniteError, cholesky, conjugate_gradients, symmetric_product
 from harmonicgp.features.base import Stacks, Whitened
 from harmonicgp.inference.posterior import Family, Posterior, Shapes, flatten
 from harmonicgp.likelihoods.observation import Bound
-from harmonicgp.linalg import NotPositiveDefiniteError, cholesky, conjugate_gradients, symmetric_product
 
 #: Above this many features the dense F x F matrix is not formed (0.8 GB in float64).
 MAX_DENSE = 10_000

@@ -24,10 +24,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harmonicgp._threads import in_blocks
+from harmonicgp.backend.linalg import conjugate_gradients, factorise, symmetric_product
+from harmonicgp.backend.threads import in_blocks
 from harmonicgp.features.base import Stacks
 from harmonicgp.inference.posterior import Posterior, across, arrange
-from harmonicgp.linalg import conjugate_gradients, factorise, symmetric_product
 
 
 def _back(a: Tensor, values: Tensor, u: Tensor, Lambda: Tensor, rho: float) -> Tensor:

@@ -15,10 +15,10 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from harmonicgp._threads import in_blocks
 from harmonicgp._validation import first_order
+from harmonicgp.backend.linalg import converted
+from harmonicgp.backend.threads import in_blocks
 from harmonicgp.features.base import Stacks
-from harmonicgp.linalg import converted
 
 Family: TypeAlias = Literal["block", "joint"]
 Shapes: TypeAlias = Sequence[tuple[int, int]]

@@ -15,10 +15,10 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
+from harmonicgp.backend.linalg import NotPositiveDefiniteError
 from harmonicgp.features.base import Evaluation
 from harmonicgp.inference.closed_form import Statistics, closed_form
 from harmonicgp.inference.posterior import Family
-from harmonicgp.linalg import NotPositiveDefiniteError
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ import gpytorch
 import torch
 from torch import Tensor
 
-from harmonicgp._threads import alone
 from harmonicgp.actions import Action, Longitude, Rotation
 from harmonicgp.actions.translation import check_latitude
+from harmonicgp.backend.threads import alone
 from harmonicgp.groups import Cyclic, Group, Resolution
 from harmonicgp.kernels.arccosine import ArcCosineKernel
 from harmonicgp.kernels.globe import GlobeKernel, unit_vectors

@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmonicgp import native
-from harmonicgp._threads import cuts, side_by_side
 from harmonicgp._validation import first_order
+from harmonicgp.backend import native
+from harmonicgp.backend.threads import cuts, side_by_side
 from harmonicgp.groups import Group, Resolution
 
 #: Elements of a group up to which compiled code weighs them in passing; beyond it matrix products do, and f alone is compiled,

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmonicgp._files import ModelFileError, read_container, write_container
 from harmonicgp._version import __version__
 from harmonicgp.actions import Action
 from harmonicgp.inference.posterior import Posterior
+from harmonicgp.io.container import ModelFileError, read_container, write_container
 from harmonicgp.kernels.harmonic import HarmonicTransform
 from harmonicgp.training.problem import Problem
 from harmonicgp.training.schedule import Course, Schedule

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from harmonicgp._memory import memory_kept
-from harmonicgp._threads import no_threads_inside
+from harmonicgp.backend.memory import memory_kept
+from harmonicgp.backend.threads import no_threads_inside
 from harmonicgp.features.base import Features
 from harmonicgp.inference.closed_form import MAX_DENSE, closed_form, gather_statistics
 from harmonicgp.inference.posterior import Family, Posterior

@@ -1,0 +1,1 @@
+"""Compiled code, linear algebra, threads and memory: what the mathematics runs on."""

@@ -1,0 +1,312 @@
+"""One Cholesky for the whole library, with rules for jitter, and conjugate gradients for several systems at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harmonicgp._validation import first_order
+from harmonicgp.backend.lapack import potrf
+from harmonicgp.backend.threads import LARGE, in_blocks
+
+#: Jitter starts at this many roundings of the dtype in which the matrix was computed.
+_ROUNDINGS = 10.0
+#: and is given up above this share of the kernel's own variance.
+_LIMIT = 1e-2
+
+
+class NotPositiveDefiniteError(ValueError):
+    """A kernel matrix has no Cholesky factor; the message says which, and what to do."""
+
+
+class _Versions:
+    """Matrices in several precisions, each found once."""
+
+    def __init__(self, L: Tensor) -> None:
+        self.found = {L.dtype: L}
+
+    def __call__(self, dtype: torch.dtype) -> Tensor:
+        if dtype not in self.found:
+            self.found[dtype] = converted(next(iter(self.found.values())), dtype)
+        return self.found[dtype]
+
+
+@dataclass(frozen=True)
+class Factor:
+    """K = L L^H with jitter, in float64, and the solves with it, in the dtype of what is solved for.
+
+    Gradients take a shorter way than through L: of A = L^{-1} B they need no solve but those that reach B and K,
+
+        gB = L^{-H} gA,     gK = -1/2 L^{-H} (P + P^H) L^{-1},   P the lower triangle of gA A^H with its diagonal halved,
+
+    so that `_carrier`, which takes L's place in the graph, carries P where L would carry a gradient of its own.
+    """
+
+    L: Tensor  #: detached
+    jitter: Tensor  #: [...]
+    _carrier: Tensor
+    _narrow: _Versions
+
+    @classmethod
+    def of(cls, K: Tensor, variance: Tensor | float, what: str = "inducing inputs") -> Factor:
+        """See `safe_cholesky`."""
+        L, jitter = safe_cholesky(K.detach(), variance, what)
+        narrow = _Versions(L)
+        return cls(L, jitter, _Carry.apply(K, narrow), narrow)
+
+    def carried(self, P: Tensor) -> Tensor:
+        """The gradient of K from that of A = L^{-1} B, as P = gA A^H; it takes the place of P."""
+        return _carried(P, self._narrow(P.dtype), P.mT)
+
+    def solve(self, B: Tensor) -> Tensor:
+        """L^{-1} B."""
+        return self.whiten(B)[0]
+
+    def whiten(self, B: Tensor, alive: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """A = L^{-1} B, zero where a block is not `alive` [blocks], and |A|^2 of each column over rows and blocks, [n]."""
+        if self.L.is_complex() and not B.is_complex():
+            B = B.to(B.dtype.to_complex())
+        elif B.is_complex() and not self.L.is_complex():
+            raise TypeError(
+                "a real factor solves for real matrices: give it the real and the imaginary part one by one."
+            )
+        found: tuple[Tensor, Tensor] = _Solve.apply(self._carrier, B, self._narrow(B.dtype), alive)
+        return found
+
+
+class _Carry(torch.autograd.Function):
+    """Nothing forwards; backwards from P, summed over all solves, to the gradient of K."""
+
+    @staticmethod
+    def forward(ctx: Any, K: Tensor, narrow: _Versions) -> Tensor:
+        ctx.narrow, ctx.dtype = narrow, K.dtype
+        return K.new_zeros(()).expand(K.shape)
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, P: Tensor) -> tuple[Tensor, None]:
+        return _carried(P, ctx.narrow(P.dtype)).to(ctx.dtype), None
+
+
+def _carried(P: Tensor, L: Tensor, gK: Tensor | None = None) -> Tensor:
+    """-1/2 L^{-H} (P + P^H) L^{-1}, of P the lower triangle with its diagonal halved; gK may be P's own place."""
+    gK = P.new_empty(P.shape).mT if gK is None else gK  # laid out as K most often is
+    factors, given, into = (_blocks(t) for t in (L, P, gK))
+
+    def work(b: slice) -> None:
+        half = given[b].tril().mul_(-0.5)
+        half.diagonal(dim1=-2, dim2=-1).mul_(0.5)
+        own = torch.add(half, half.mH, out=into[b])
+        torch.linalg.solve_triangular(factors[b], own, upper=False, left=False, out=own)
+        torch.linalg.solve_triangular(factors[b].mH, own, upper=True, out=own)
+
+    in_blocks(work, len(into), P.shape[-1])
+    return gK
+
+
+class _Solve(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, carrier: Tensor, B: Tensor, L: Tensor, alive: Tensor | None) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        B = B.detach()
+        B = B.contiguous() if B.dim() > 3 else B  # whose blocks then are a view of it
+        A = torch.empty_like(B)  # laid out as B is
+        factors, right, into = (_blocks(t) for t in (L.expand(*B.shape[:-2], *L.shape[-2:]), B, A))
+        norms = A.real.new_empty(len(into), A.shape[-1])
+
+        def work(b: slice) -> None:
+            torch.linalg.solve_triangular(factors[b], right[b], upper=False, out=into[b])
+            if alive is not None:
+                into[b] *= alive[b, None, None]
+            torch.linalg.vector_norm(into[b], dim=-2, out=norms[b])
+
+        in_blocks(work, len(into), A.shape[-2])
+        ctx.save_for_backward(L, A)
+        ctx.alive, ctx.shape = alive, carrier.shape
+        return A, norms.square_().sum(0)
+
+    @staticmethod
+    @first_order
+    def backward(
+        ctx: Any, gA: Tensor | None, by_squares: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None, None, None]:
+        L, A = ctx.saved_tensors
+        if gA is None and by_squares is None:
+            return None, None, None, None
+        P = _unfilled(A, A.shape[-2]) if ctx.needs_input_grad[0] else None
+        gB = torch.empty_like(A) if ctx.needs_input_grad[1] else None
+        factors, features = _blocks(L.expand(*A.shape[:-2], *L.shape[-2:])), _blocks(A)
+        given = None if gA is None else _blocks(gA)
+        double = None if by_squares is None else 2 * by_squares
+
+        def work(b: slice) -> None:
+            a = features[b]
+            g = torch.empty_like(a) if gB is None else _blocks(gB)[b]
+            if given is not None and double is not None:
+                torch.addcmul(given[b], a, double.to(a.dtype), out=g)
+            elif double is not None:
+                g.copy_(a * double)
+            elif given is not None:
+                g.copy_(given[b])
+            if ctx.alive is not None:
+                g *= ctx.alive[b, None, None]
+            if P is not None:
+                lower_product(g, a, _blocks(P)[b])
+            if gB is not None:
+                torch.linalg.solve_triangular(factors[b].mH, g, upper=True, out=g)
+
+        in_blocks(work, len(features), A.shape[-2])
+        return None if P is None else P.sum_to_size(ctx.shape), gB, None, None
+
+
+def _blocks(t: Tensor) -> Tensor:
+    """A batch of matrices with one axis before the last two; a view."""
+    return t[None] if t.dim() == 2 else t.flatten(0, -3)
+
+
+def _unfilled(A: Tensor, m: int) -> Tensor:
+    # What is above the triangle is never read, but by PyTorch's own search for NaN.
+    return A.new_zeros(*A.shape[:-1], m) if torch.is_anomaly_enabled() else A.new_empty(*A.shape[:-1], m)
+
+
+def lower_product(A: Tensor, B: Tensor, out: Tensor | None = None) -> Tensor:
+    """A B^H [..., m, m], of which only the lower triangle is filled: slabs of rows, each as far as it is needed."""
+    m = A.shape[-2]
+    if out is None:
+        out = _unfilled(A, m)
+    slabs = _slabs(m) if m >= LARGE else [0, m]
+    for first, last in pairwise(slabs):
+        out[..., first:last, :last] = A[..., first:last, :] @ B[..., :last, :].mH
+    return out
+
+
+def symmetric_product(A: Tensor) -> Tensor:
+    """A A' [..., m, m] of real A, at little more than half the work."""
+    out = lower_product(A, A)
+    if A.shape[-2] >= LARGE:
+        for first, last in pairwise(_slabs(A.shape[-2])):
+            out[..., :first, first:last] = out[..., first:last, :first].mT
+    return out
+
+
+def _slabs(m: int) -> list[int]:
+    """Where slabs of rows end: four, or more of 256 rows."""
+    count = max(4, m // 256)
+    return [m * k // count for k in range(count + 1)]
+
+
+def cholesky(K: Tensor, shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """`torch.linalg.cholesky_ex`, in float64, of the lower triangles of [..., m, m]; `shift` [...] joins the diagonals."""
+    L = torch.empty(K.shape, dtype=torch.complex128 if K.is_complex() else torch.float64, device=K.device)
+    info = torch.zeros(K.shape[:-2], dtype=torch.int32, device=K.device)
+    given, into, failed = _blocks(K), _blocks(L), info.view(-1)
+    added = None if shift is None else shift.reshape(-1, 1)
+
+    def work(b: slice) -> None:
+        own = into[b].copy_(given[b])
+        if added is not None:
+            own.diagonal(dim1=-2, dim2=-1).add_(added[b])
+        factorise(own, failed[b])
+
+    in_blocks(work, len(given), K.shape[-1])
+    return L, info
+
+
+def factorise(K: Tensor, info: Tensor) -> None:
+    """The lower Cholesky factors of [blocks, m, m], from the lower triangles and in their place, and LAPACK's info [blocks]."""
+    routine = potrf(K.dtype) if K.device.type == "cpu" and K.shape[-1] >= LARGE else None
+    if routine is None:
+        L, failed = torch.linalg.cholesky_ex(K)
+        K.copy_(L)
+        info.copy_(failed)
+        return
+    for b in range(len(K)):
+        info[b] = routine(K[b])
+    K.tril_()
+
+
+def converted(L: Tensor, dtype: torch.dtype) -> Tensor:
+    """Matrices [..., m, n] in another precision."""
+    if L.dtype == dtype:
+        return L
+    out = torch.empty(L.shape, dtype=dtype, device=L.device)
+    given, into = _blocks(L), _blocks(out)
+
+    def work(b: slice) -> None:
+        into[b] = given[b]
+
+    in_blocks(work, len(given), L.shape[-2])
+    return out
+
+
+def safe_cholesky(K: Tensor, variance: Tensor | float, what: str = "inducing inputs") -> tuple[Tensor, Tensor]:
+    """Lower Cholesky factors, in float64 or complex128, of Hermitian matrices [..., m, m], and the jitter used [...].
+
+    Jitter is absolute: 10 eps(dtype) times `variance`, the typical k(z, z) of the *whole* kernel. A block of little energy
+    then gets features that vanish; jitter relative to the block's own diagonal would blow its rounding up to features.
+    It is raised tenfold, for those blocks only, where the factorisation fails.
+    """
+    real = torch.finfo(K.dtype)
+    scale = float(torch.as_tensor(variance).detach().double().max())
+    if not (bool(torch.isfinite(K.sum())) and scale > 0 and scale < float("inf")):
+        raise NotPositiveDefiniteError(
+            f"the kernel matrix of the {what} has NaN or infinite entries ({K.dtype}): a hyper-parameter has left the "
+            "range of numbers. Lower the learning rate, or standardise the inputs and targets."
+        )
+    jitter = torch.full(K.shape[:-2], _ROUNDINGS * float(real.eps) * scale, dtype=torch.float64, device=K.device)
+    while True:
+        L, info = cholesky(K, jitter)
+        failed = info != 0
+        if not bool(failed.any()):
+            return L, jitter
+        jitter = torch.where(failed, 10 * jitter, jitter)
+        if float(jitter.max()) > _LIMIT * scale:
+            block = tuple(failed.nonzero()[0].tolist())
+            raise NotPositiveDefiniteError(
+                f"block {block} of the kernel matrix of the {what} has no Cholesky factor, computed in {real.dtype} with "
+                f"jitter up to {float(jitter.max()) / 10:.1e}. Most often two inducing inputs coincide, or lie on one orbit "
+                "of the action: fold them into a fundamental domain and drop duplicates (harmonicgp.inducing does both), "
+                "use fewer of them, or compute in float64."
+            )
+
+
+def conjugate_gradients(
+    matvec: Callable[[Tensor], Tensor],
+    b: Tensor,
+    precondition: Callable[[Tensor], Tensor],
+    x0: Tensor | None = None,
+    tolerance: float = 1e-6,
+    max_iterations: int = 200,
+) -> tuple[Tensor, int]:
+    """Solve H x = b for positive definite H, systems in the leading axes [..., n], and the iterations taken.
+
+    Stops when every residual is below `tolerance` times its right-hand side. The quadratic form decreases with every
+    iteration, so that a run cut short is still an improvement on x0.
+    """
+    x = torch.zeros_like(b) if x0 is None else x0.clone()
+    r = b - matvec(x) if x0 is not None else b.clone()
+    goal = tolerance * b.norm(dim=-1, keepdim=True)
+    z = precondition(r)
+    p, rz = z.clone(), (r * z).sum(-1, keepdim=True)
+    for iteration in range(max_iterations):
+        open_ = r.norm(dim=-1, keepdim=True) > goal
+        if not bool(open_.any()):
+            return x, iteration
+        Hp = matvec(p)
+        curvature = (p * Hp).sum(-1, keepdim=True)
+        going = open_ & (curvature > 0)
+        if not bool(going.any()):
+            return x, iteration
+        alpha = torch.where(going, rz / curvature.clamp_min(torch.finfo(b.dtype).tiny), torch.zeros_like(rz))
+        x = x + alpha * p
+        r = r - alpha * Hp
+        z = precondition(r)
+        rz_new = (r * z).sum(-1, keepdim=True)
+        p = z + torch.where(rz > 0, rz_new / rz.clamp_min(torch.finfo(b.dtype).tiny), torch.zeros_like(rz)) * p
+        rz = rz_new
+    return x, max_iterations

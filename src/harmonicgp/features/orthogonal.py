@@ -1,0 +1,80 @@
+"""Two sets of inducing points, the second whitened after the first: SOLVE-GP (Shi, Titsias and Mnih 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import gpytorch
+import torch
+from torch import Tensor
+
+from harmonicgp.backend.linalg import Factor
+from harmonicgp.features.base import (
+    Features,
+    KernelView,
+    PointFunction,
+    Stacks,
+    Whitened,
+    inducing_parameter,
+)
+
+
+class OrthogonalFeatures(Features):
+    """The paper's `M+M`: the features of Z, and those of O for what Z leaves of the kernel.
+
+    With q_Z(x, x') = a_Z(x)' a_Z(x'), the second block is L_O^{-1} (k - q_Z)(O, x), L_O L_O' = (k - q_Z)(O, O). Stacked,
+    the two whiten the union of Z and O at the cost of two small factorisations.
+    """
+
+    def __init__(
+        self,
+        kernel: gpytorch.kernels.Kernel | KernelView,
+        Z: Tensor,
+        O: Tensor,  # noqa: E741
+        learn_inducing: bool = True,
+    ) -> None:
+        super().__init__(kernel)
+        self.Z = inducing_parameter(Z, learn_inducing)
+        self.O = inducing_parameter(O, learn_inducing, "O")
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """Two blocks, in one stack where they are of one size."""
+        m, o = self.Z.shape[-2], self.O.shape[-2]
+        return ((2, m),) if m == o else ((1, m), (1, o))
+
+    def whiten(self) -> Whitened:
+        """The two factorisations, the second of the Schur complement."""
+        K = self.view.zz(self.Z, self.Z)
+        variance = K.diagonal(dim1=-2, dim2=-1)
+        first = Factor.of(K, variance)
+        A = first.solve(self.view.zz(self.Z, self.O))  # a_Z(O), [m, o]
+        K_O = self.view.zz(self.O, self.O) - A.mT @ A
+        # What Z explains already, up to rounding (a point of O on one of Z), is left out.
+        left = K_O.detach().diagonal() > 30 * torch.finfo(K_O.dtype).eps ** 0.5 * variance.detach().max()
+        K_O = torch.where(left[:, None] & left, K_O, torch.diag_embed(variance.detach().max().expand(len(left))))
+        second = Factor.of(K_O, variance, what="second inducing inputs")
+        return _OrthogonalWhitened(self.view, self.Z, self.O, first, second, A, left[:, None])
+
+
+@dataclass(frozen=True)
+class _OrthogonalWhitened(Whitened):
+    view: KernelView
+    Z: Tensor
+    O: Tensor  # noqa: E741
+    first: Factor
+    second: Factor
+    A: Tensor
+    left: Tensor
+
+    def project(self, function: PointFunction) -> Stacks:
+        return self._whitened(function)[0]
+
+    def explained(self, x: Tensor) -> tuple[Stacks, Tensor]:
+        return self._whitened(lambda z: self.view.zx(z, x))
+
+    def _whitened(self, function: PointFunction) -> tuple[Stacks, Tensor]:
+        a, first = self.first.whiten(function(self.Z))
+        b, second = self.second.whiten((function(self.O) - self.A.mT @ a) * self.left)
+        stacks = (a[None], b[None]) if a.shape[-2] != b.shape[-2] else (torch.stack((a, b)),)
+        return stacks, first + second

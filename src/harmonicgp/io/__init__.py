@@ -1,0 +1,1 @@
+"""Model files: one container, and kernels, actions and likelihoods as JSON."""

@@ -1,0 +1,301 @@
+"""The pictures of a report, each a function from numbers to a PNG; no global state of matplotlib is left changed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harmonicgp._extras import require
+from harmonicgp.report.scores import Array, Reliability, binomial_band
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Okabe and Ito's colours, which colour-blind readers tell apart.
+BLUE, ORANGE, GREEN, PINK, SKY, GREY, BLACK = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#8a9199",
+    "#1c2126",
+)
+_CYCLE = (BLUE, ORANGE, GREEN, PINK, SKY, "#E69F00", BLACK, GREY)
+_STYLE = {
+    "font.size": 10,
+    "axes.labelsize": 10,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#57606a",
+    "axes.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "axes.formatter.useoffset": False,
+    "figure.facecolor": "white",
+    "image.cmap": "cividis",
+}
+MOST_CLASSES = len(_CYCLE)
+
+
+def text(value: object, most: int = 32) -> str:
+    """A user's words as matplotlib may draw them: one line, not too long, no formula language."""
+    line = "".join(c if c.isprintable() else " " for c in str(value).encode("utf-8", "replace").decode())
+    line = line if len(line) <= most else line[: most - 1] + "…"
+    return line.replace("$", r"\$")
+
+
+def draw(picture: Callable[[Axes], None], width: float = 5.2, height: float = 3.5) -> bytes:
+    """One pair of axes as a PNG at two hundred dots an inch, twice what a screen shows."""
+    purpose = "a report with pictures"
+    style = require("matplotlib.style", "plot", purpose)
+    figures = require("matplotlib.figure", "plot", purpose)
+    buffer = BytesIO()
+    with style.context(["default", _STYLE]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # a name in letters that the font lacks
+        figure = figures.Figure(figsize=(width, height), layout="constrained")
+        picture(figure.add_subplot())
+        figure.savefig(buffer, format="png", dpi=200)
+    return buffer.getvalue()
+
+
+def learning_curve(steps: Array, bound: Array, seconds: Array, validation: Sequence[tuple[float, float]]) -> bytes:
+    """The bound against steps, the seconds on the upper axis, the validation bound as points."""
+
+    def picture(ax: Axes) -> None:
+        many = len(steps) > 60
+        ax.plot(steps, bound, color=BLUE, lw=0.7 if many else 1.5, alpha=0.45 if many else 1, label="bound, each step")
+        if many:
+            window = max(len(steps) // 40, 5)
+            mean = np.convolve(bound, np.full(window, 1 / window), "valid")
+            ax.plot(steps[window - 1 :], mean, color=BLUE, lw=1.8, label=f"mean of {window} steps")
+        if validation:
+            ax.plot(
+                *zip(*validation, strict=True), "o", color=ORANGE, ms=4.5, mec="white", mew=0.6, label="validation rows"
+            )
+        # The first steps climb from far below: leave room for what comes later.
+        later = np.concatenate([bound[len(bound) // 10 :], [value for _, value in validation]])
+        spread = float(np.ptp(later)) or 1.0
+        if bound.min() < later.min() - spread:
+            ax.set_ylim(later.min() - 0.3 * spread, max(later.max(), bound.max()) + 0.1 * spread)
+        ax.set(xlabel="step", ylabel="bound per row")
+        ax.grid(color="#e6e9ec", lw=0.6)
+        ax.legend(loc="lower right")
+        _seconds_on_top(ax, steps, seconds)
+
+    return draw(picture)
+
+
+def _seconds_on_top(ax: Axes, steps: Array, seconds: Array) -> None:
+    if len(steps) < 2 or not np.isfinite(seconds).all() or seconds[-1] <= 0:
+        return
+    top = ax.twiny()
+    top.set_xlim(ax.get_xlim())
+    places = np.linspace(steps[0], steps[-1], 5)
+    at = np.interp(places, steps, seconds)
+    top.set_xticks(places, [f"{value:.{0 if seconds[-1] >= 20 else 1 if seconds[-1] >= 2 else 2}f}" for value in at])
+    top.set_xlabel("seconds", fontsize=9)
+
+
+def coverage_curve(levels: Array, share: Array, rows: int) -> bytes:
+    """The share of rows inside the central intervals against their level, with the band of chance."""
+
+    def picture(ax: Axes) -> None:
+        band = 100 * np.array([binomial_band(rows, float(level)) for level in levels])
+        ax.fill_between(100 * levels, band[:, 0], band[:, 1], color=GREY, alpha=0.35, lw=0, label="chance (95 %)")
+        ax.plot([0, 100], [0, 100], color=GREY, lw=1, ls="--", label="calibrated")
+        ax.plot(100 * levels, 100 * share, color=BLUE, lw=2, label="these rows")
+        ax.set(xlabel="level of the interval, %", ylabel="rows inside, %", xlim=(0, 100), ylim=(0, 100))
+        ax.grid(color="#e6e9ec", lw=0.6)
+        ax.legend(loc="upper left")
+
+    return draw(picture)
+
+
+def pit_bars(counts: Array) -> bytes:
+    """The PIT histogram, with the band that chance leaves a uniform one."""
+
+    def picture(ax: Axes) -> None:
+        bins, rows = len(counts), int(counts.sum())
+        edges = np.linspace(0, 1, bins + 1)
+        low, high = binomial_band(rows, 1 / bins)
+        ax.bar(
+            edges[:-1], counts / rows * bins, 1 / bins, align="edge", color=BLUE, ec="white", lw=0.5, label="these rows"
+        )
+        ax.axhspan(low * bins, high * bins, color=ORANGE, alpha=0.3, lw=0, label="chance (95 %)")
+        ax.axhline(1, color=ORANGE, lw=1)
+        ax.set(
+            xlabel="PIT: P(Y ≤ y)",
+            ylabel="density",
+            xlim=(0, 1),
+            ylim=(0, 1.35 * max(counts.max() / rows * bins, high * bins)),
+        )
+        ax.legend(loc="upper center", ncols=2)
+
+    return draw(picture)
+
+
+def predicted_observed(predicted: Array, observed: Array, target: str) -> bytes:
+    """Observed against predicted values, with the line where they agree."""
+
+    def picture(ax: Axes) -> None:
+        _cloud(ax, predicted, observed)
+        low, high = _range(np.concatenate([predicted, observed]))
+        ax.plot([low, high], [low, high], color=ORANGE, lw=1.2)
+        ax.set(
+            xlabel=f"predicted {text(target)}", ylabel=f"observed {text(target)}", xlim=(low, high), ylim=(low, high)
+        )
+
+    return draw(picture)
+
+
+def residuals(predicted: Array, observed: Array, target: str) -> bytes:
+    """Observed minus predicted against predicted, with the median in slices of equal numbers."""
+
+    def picture(ax: Axes) -> None:
+        error = observed - predicted
+        _cloud(ax, predicted, error)
+        ax.axhline(0, color=ORANGE, lw=1.2)
+        if len(predicted) >= 100:
+            slices = np.array_split(np.argsort(predicted), 12)
+            middle = [(np.median(predicted[rows]), np.median(error[rows])) for rows in slices]
+            ax.plot(
+                *zip(*middle, strict=True),
+                color=BLACK,
+                lw=1.5,
+                marker="o",
+                ms=3,
+                label="median of a twelfth of the rows",
+            )
+            ax.legend(loc="best")
+        ax.set(xlabel=f"predicted {text(target)}", ylabel="observed − predicted")
+
+    return draw(picture)
+
+
+def bars(labels: Sequence[str], shares: Array) -> bytes:
+    """Shares as bars, largest first."""
+
+    def picture(ax: Axes) -> None:
+        places = np.arange(len(shares))[::-1]
+        ax.barh(places, 100 * shares, color=BLUE, height=0.7)
+        for place, share in zip(places, shares, strict=True):
+            ax.text(100 * share, place, f" {100 * share:.1f} %", va="center", fontsize=9)
+        ax.set_yticks(places, [text(label) for label in labels])
+        ax.tick_params(axis="y", length=0)
+        ax.set(xlabel="share of variance, %", xlim=(0, 118 * float(shares.max(initial=0)) or 1))
+
+    return draw(picture, height=max(1.2, 0.6 + 0.25 * len(shares)))
+
+
+def reliability(bins: Reliability, label: str) -> bytes:
+    """How often predictions came true against how probable they were called."""
+
+    def picture(ax: Axes) -> None:
+        full = bins.counts > 0
+        p, share, rows = 100 * bins.predicted[full], 100 * bins.observed[full], bins.counts[full]
+        band = 100 * np.array([binomial_band(int(n), q / 100) for n, q in zip(rows, p, strict=True)])
+        ax.plot([0, 100], [0, 100], color=GREY, lw=1, ls="--", label="calibrated")
+        ax.vlines(p, band[:, 0], band[:, 1], color=GREY, lw=5, alpha=0.4, label="chance (95 %)")
+        ax.plot(p, share, color=BLUE, lw=1.5)
+        ax.scatter(
+            p, share, 15 + 120 * rows / rows.max(), color=BLUE, ec="white", zorder=3, label="rows (area: how many)"
+        )
+        ax.set(xlabel=f"{text(label, 44)}, %", ylabel="came true, %", xlim=(-2, 102), ylim=(-4, 104))
+        ax.grid(color="#e6e9ec", lw=0.6)
+        ax.legend(loc="upper left")
+
+    return draw(picture)
+
+
+def curve(x: Array, y: Array | None, lines: Array, names: Sequence[str], band: Array | None, z: Array,
+          x_name: str, y_name: str) -> bytes:  # fmt: skip
+    """Predictions along one column: lines [n, L] at sorted x, a band [n, 2], the data, inducing points as ticks."""
+
+    def picture(ax: Axes) -> None:
+        if y is not None:
+            ax.plot(x, y, "o", color="#57606a", ms=2.8, alpha=_alpha(len(x)), mew=0, label="rows")
+        if band is not None:
+            ax.fill_between(x, band[:, 0], band[:, 1], color=SKY, alpha=0.35, lw=0, label="90 % interval")
+        for j, name in enumerate(names):
+            ax.plot(x, lines[:, j], color=_CYCLE[j], lw=1.7, label=text(name))
+        floor = np.full(len(z), 0.035)
+        ax.plot(z, floor, "|", color=ORANGE, ms=9, mew=1.4, transform=ax.get_xaxis_transform(), label="inducing points")
+        ax.set(xlabel=text(x_name), ylabel=text(y_name))
+        low, high = ax.get_ylim()
+        ax.set_ylim(low - 0.08 * (high - low), high)  # room for the ticks
+        ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, handlelength=1.2, columnspacing=1)
+
+    return draw(picture)
+
+
+def plane(x: Array, colour: Array, z: Array, axes: Sequence[str], label: str, classes: Sequence[str] = (),
+          globe: bool = False) -> bytes:  # fmt: skip
+    """Rows x [n, 2] coloured by a value (or by class number), inducing points z [m, 2] over them."""
+
+    def picture(ax: Axes) -> None:
+        size = float(np.clip(8000 / len(x), 3, 25))
+        if classes:
+            for k, name in enumerate(classes):
+                rows = colour == k
+                ax.scatter(
+                    x[rows, 0],
+                    x[rows, 1],
+                    size,
+                    color=_CYCLE[k],
+                    lw=0,
+                    alpha=0.6,
+                    label=text(name, 16),
+                    rasterized=True,
+                )
+        else:
+            low, high = np.quantile(colour, [0.02, 0.98])
+            points = ax.scatter(x[:, 0], x[:, 1], size, c=colour, vmin=low, vmax=high, lw=0, alpha=0.8)
+            figure = ax.get_figure()
+            assert figure is not None
+            figure.colorbar(points, ax=ax, label=text(label), location="bottom" if globe else "right")
+        ax.plot(*z.T, "x", color="white", ms=7, mew=3)
+        ax.plot(*z.T, "x", color=ORANGE, ms=6, mew=1.5, label="inducing points")
+        ax.set(xlabel=text(axes[0]), ylabel=text(axes[1]))
+        if globe:
+            _globe_axes(ax, np.concatenate([x, z]))
+        ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, handletextpad=0.3, columnspacing=1)
+
+    return draw(picture, height=3.8 if globe else 4.2)
+
+
+def _globe_axes(ax: Axes, points: Array) -> None:
+    """The whole globe, or the region that the points span when that is small; a degree as long up as across."""
+    low, high = points.min(0), points.max(0)
+    ax.grid(color="#d5dae0", lw=0.6)
+    if high[0] - low[0] <= 120:
+        margin = 0.05 * np.maximum(high - low, 1)
+        ax.set(xlim=(low[0] - margin[0], high[0] + margin[0]), ylim=(low[1] - margin[1], high[1] + margin[1]))
+        ax.set_aspect(1 / max(np.cos(np.deg2rad((low[1] + high[1]) / 2)), 0.1))
+        return
+    west = -180 if low[0] < 0 else 0
+    ax.set(xlim=(west, west + 360), ylim=(-90, 90), aspect="equal")
+    ax.set_xticks(range(west, west + 361, 60))
+    ax.set_yticks(range(-90, 91, 30))
+
+
+def _cloud(ax: Axes, x: Array, y: Array) -> None:
+    ax.plot(x, y, "o", color=BLUE, ms=3.2, mew=0, alpha=_alpha(len(x)))
+    ax.grid(color="#e6e9ec", lw=0.6)
+
+
+def _alpha(n: int) -> float:
+    return float(np.clip(30 / np.sqrt(n), 0.3, 0.9))
+
+
+def _range(values: Array) -> tuple[Any, Any]:
+    low, high = values.min(), values.max()
+    margin = 0.04 * (high - low) or 1.0
+    return low - margin, high + margin

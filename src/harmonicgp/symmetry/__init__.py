@@ -1,0 +1,1 @@
+"""Which symmetry a model takes: candidates, their evidence, the search and its result."""

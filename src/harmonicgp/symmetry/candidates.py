@@ -1,0 +1,392 @@
+"""What a model of a table can be: axes, symmetry, warping, posterior; and what it costs, from shapes alone."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import gpytorch
+import numpy as np
+import torch
+from scipy.stats import ks_2samp
+from torch import Tensor
+
+from harmonicgp.actions import (
+    Action,
+    ImageFlip,
+    ImageShift,
+    Longitude,
+    Negation,
+    Permutation,
+    Rotation,
+    Translation,
+)
+from harmonicgp.actions.negation import strided
+from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
+from harmonicgp.groups import Resolution
+from harmonicgp.inducing import median_distance, place
+from harmonicgp.inference.posterior import Family
+from harmonicgp.kernels.globe import GlobeKernel, unit_vectors
+from harmonicgp.symmetry.evidence import (
+    FEW,
+    angles_test,
+    by_counts,
+    enough_places,
+    invariance_test,
+    mixed_columns,
+    one_a_place,
+)
+from harmonicgp.tables.inputs import Array, Columns, Inputs
+
+Axes: TypeAlias = Literal["raw", "principal"]
+
+KERNELS = {"rbf": None, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
+
+#: Inducing points of one block on tables that are not small; other symmetries get what costs the same.
+ONE_BLOCK = 1024
+#: What an evaluation of a kernel costs, with all passes over its matrices, in floating-point operations of a matrix product that
+#: takes as long: steps of equal modelled cost take about as long with one block of 1,024 points as with two, four or eight.
+KERNEL_COST = 1500.0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A shape of model: `ways` of negation (none for one block), or an action that the columns declare."""
+
+    axes: Axes = "raw"
+    ways: int = 0
+    warp: bool = False
+    posterior: Family = "block"
+    declared: Action | None = None
+    periods: tuple[tuple[int, float], ...] = ()  #: encoded columns taken as periodic, which the user has not said
+    shown: str = field(default="", compare=False)  #: its name, where that needs the table's names or numbers of columns
+
+    def columns(self, columns: Columns) -> Columns:
+        """The columns as this candidate takes them."""
+        return columns.with_periods(self.periods) if self.periods else columns
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks the complex resolution has."""
+        return self.declared.group.n_blocks("complex") if self.declared is not None else 2**self.ways
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        if self.shown or self.declared is not None:
+            return self.shown or f"{self.declared!r}"
+        what = "one block" if self.ways == 0 else f"negation in {self.ways} way{'s' if self.ways > 1 else ''}"
+        return f"{what}, {'columns' if self.axes == 'raw' else 'principal axes'}"
+
+    def action(self, inputs: Inputs) -> Action | None:
+        """How the group moves model inputs."""
+        if self.declared is not None or self.ways == 0:
+            return self.declared
+        plain = inputs.plain
+        return Negation([[plain[i] for i in subset] for subset in strided(len(plain), self.ways)])
+
+
+def candidates(columns: Columns, warp: bool | None, family: Family | None) -> Iterator[Candidate]:
+    """All that are compared, one block on raw columns first; `warp` and `family` None leave them open."""
+    first: Family = family or "block"
+    plain = sum(j not in columns.kinds for j in columns.used)
+    if columns.image is not None:
+        h, w = columns.image
+        yield Candidate(posterior=first)
+        flips = tuple(axis for axis, pixels in enumerate((h, w)) if pixels > 1)
+        if flips:
+            yield Candidate(posterior=first, declared=ImageFlip((h, w), flips))
+        for step in (4, 2):
+            if h % step == 0 and w % step == 0 and 1 < (h // step) * (w // step) <= 64:
+                yield Candidate(posterior=first, declared=ImageShift((h, w), step))
+                break
+        return
+    declared = list(_declared(columns))
+    for warped in (False, True) if warp is None and columns.skewed else (bool(warp and columns.skewed),):
+        for axes in ("raw", "principal") if plain > 1 else ("raw",):
+            for ways in range(min(3, plain) + 1):
+                yield Candidate(axes, ways, warped, first)
+        for action in declared:
+            yield Candidate("raw", 0, warped, first, action)
+
+
+def _declared(columns: Columns) -> Iterator[Action]:
+    for i, j in enumerate(columns.used):
+        kind = columns.kinds.get(j)
+        if kind == "longitude":
+            yield Longitude(12, axis=i)
+            yield Longitude(24, axis=i)
+        elif isinstance(kind, tuple):
+            for order in _orders(kind[1]):
+                yield Translation(axis=i, period=kind[1], order=order)
+
+
+def _orders(period: float) -> tuple[int, ...]:
+    """Of shifts that take whole numbers to whole numbers where the period is one and that can be: a week has seven days."""
+    whole = tuple(order for order in (6, 12) if period == round(period) and period % order == 0)
+    return whole or ((int(period),) if period in (5.0, 7.0, 10.0) else (6, 12))
+
+
+# --- found in the data ------------------------------------------------------------------------------------------------
+
+#: Columns whose pairs are looked at, orders of rotations, and how many rotations are candidates, at most.
+PLANES, ORDERS, MOST_ROTATIONS = 8, (12, 8, 6, 5, 4, 3), 2
+#: Rows that are looked at for candidates.
+LOOKED = 20_000
+#: Columns that may be exchanged, at most.
+MOST_EXCHANGED = 12
+#: A p-value from which a symmetry that the user has not named is tried.
+LIKELY = 0.015
+
+
+def generated(
+    columns: Columns,
+    X: Array,
+    counts: Array | None,
+    family: Family | None,
+    seed: int,
+    until: float = math.inf,
+    warps: Sequence[bool] = (False,),
+) -> Iterator[Candidate]:
+    """Rotations of a plane and exchanges of columns under which the rows look the same, none for images.
+
+    Fewer than 300 rows do not tell a square from a disc: no rotations then.
+    `until`, a time, cuts the looking short.
+    """
+    if columns.image is not None:
+        return
+    some = by_counts(len(X), counts, LOOKED, seed)
+    inputs = Inputs.fit(X[some], None, columns)
+    plain = inputs.plain
+    if len(plain) < 2:
+        return
+    rows = torch.from_numpy(inputs.transform(X[some]))
+    planes: list[tuple[int, float, Action]] = []
+    for i, j in itertools.combinations(plain[:PLANES], 2) if len(rows) >= FEW else ():
+        if time.perf_counter() > until:
+            return
+        points = one_a_place(rows[:, [i, j]])
+        if len(points) < FEW:
+            continue
+        fits = [(o, p) for o, p in zip(ORDERS, angles_test(points, ORDERS), strict=True) if p >= 0.05]
+        planes += [(order, p, Rotation((i, j), order)) for order, p in fits[:1]]  # the largest that fits the plane
+    planes.sort(key=lambda each: (-each[0], -each[1]))
+    likely = [turn for _, _, turn in planes[: 2 * MOST_ROTATIONS]]
+    turns = [turn for turn in likely if time.perf_counter() < until and _looks_the_same(turn, rows, seed)]
+    swaps = exchanges(rows, plain, seed)
+    actions = turns[:MOST_ROTATIONS]
+    actions += [swap for swap in swaps if time.perf_counter() < until and _looks_the_same(swap, rows, seed)]
+    for warp in warps:
+        for action in actions:
+            yield Candidate(posterior=family or "block", declared=action, warp=warp)
+
+
+def _looks_the_same(action: Action, rows: Tensor, seed: int) -> bool:
+    return enough_places(action, rows) and invariance_test(action, rows, seed=seed).p_value >= LIKELY
+
+
+#: Whole numbers from 0 or from 1 to these are taken for days of the week, months, hours, minutes, degrees, days of the year.
+CALENDAR = {7: 7.0, 12: 12.0, 24: 24.0, 60: 60.0, 360: 360.0, 365: 365.25, 366: 365.25}
+#: Other numbers from 0 to these, or from minus a half of them to a half, are taken for hours, degrees and radians.
+CIRCLES = (24.0, 360.0, 2 * math.pi)
+
+
+def guessed(columns: Columns, X: Array, family: Family | None, warps: Sequence[bool] = (False,)) -> Iterator[Candidate]:
+    """Shifts of columns that look like hours, months, days or angles, and have not been said to be periodic.
+
+    One block with such a kernel comes first: what is the kernel's gain is not the symmetry's.
+    """
+    for i, j in enumerate(columns.used):
+        period = None if columns.image is not None or j in columns.kinds else _period(X[:, j])
+        if period is not None:
+            shifts = [None, *(Translation(axis=i, period=period, order=order) for order in _orders(period))]
+            for warp in warps:
+                for shift in shifts:
+                    yield Candidate(posterior=family or "block", declared=shift, periods=((j, period),), warp=warp)
+
+
+def _period(x: Array) -> float | None:
+    """That of a column which goes round from one end of a usual range to the other."""
+    low, high = float(x.min()), float(x.max())
+    if (x == np.round(x)).all():
+        count = int(high + 1 - low)
+        known = low in (0.0, 1.0) and len(np.unique(x[:10_000])) > 0.8 * count
+        return CALENDAR.get(count) if known else None
+    for period in CIRCLES:
+        for start in (0.0, -period / 2):
+            ends = start <= low < start + 0.02 * period and start + 0.98 * period < high <= start + period * (1 + 1e-6)
+            if ends and len(np.unique((x[:10_000] - start) // (period / 24))) >= 24:
+                return period
+    return None
+
+
+def exchanges(rows: Tensor, plain: list[int], seed: int) -> Iterator[Action]:
+    """Cyclic permutations of columns that are alike, each by itself."""
+    left = list(plain)
+    values = one_a_place(rows, torch.isin(torch.arange(rows.shape[1]), torch.tensor(plain))).numpy()
+    while left:
+        first = left.pop(0)
+        alike = [j for j in left if ks_2samp(values[:, first], values[:, j], method="asymp").pvalue >= LIKELY]
+        alike = alike[: MOST_EXCHANGED - 1]
+        if alike:
+            left = [j for j in left if j not in alike]
+            cycle, order = [first, *alike], list(range(rows.shape[1]))
+            for a, b in zip(cycle, [*cycle[1:], first], strict=True):
+                order[a] = b
+            yield Permutation(order)
+
+
+# --- building -------------------------------------------------------------------------------------------------------------
+
+
+def make_kernel(
+    kernel: str | gpytorch.kernels.Kernel, inputs: Inputs, action: Action | None, rows: Tensor, seed: int
+) -> gpytorch.kernels.Kernel:
+    """A copy of the user's kernel, or one of a name for columns of their kinds, with lengthscales by the median distance.
+
+    Plain columns have lengthscales of their own; those that the action mixes have one together. A globe kernel takes longitude
+    and latitude, a periodic kernel each periodic column; all are multiplied.
+    """
+    if isinstance(kernel, gpytorch.kernels.Kernel):
+        return copy.deepcopy(kernel).to(rows.dtype)
+    parts: list[gpytorch.kernels.Kernel] = []
+    plain, kinds = inputs.plain, inputs.kinds
+    mixed = {i for part in mixed_columns(action, inputs.d) for i in part} if action is not None else set()
+    for own, ard in (([i for i in plain if i not in mixed], True), ([i for i in plain if i in mixed], False)):
+        if own:
+            part = _stationary(kernel, len(own) if ard else None, own if len(own) < inputs.d else None)
+            part.lengthscale = median_distance(rows[:, own], seed=seed, ard=ard)
+            parts.append(part)
+    for i, kind in kinds.items():
+        if kind == "longitude":
+            place_ = [i, next(j for j, other in kinds.items() if other == "latitude")]
+            base = _stationary(kernel, None, None)
+            base.lengthscale = 0.3 * float(median_distance(unit_vectors(rows[:, place_].double()), seed=seed))
+            parts.append(GlobeKernel(base, active_dims=place_))
+        elif isinstance(kind, tuple):
+            periodic = gpytorch.kernels.PeriodicKernel(active_dims=[i], lengthscale_constraint=_log_scale())
+            periodic.period_length = kind[1]
+            periodic.raw_period_length.requires_grad_(False)
+            periodic.lengthscale = 1.0
+            parts.append(periodic)
+    product = parts[0] if len(parts) == 1 else gpytorch.kernels.ProductKernel(*parts)
+    scaled = gpytorch.kernels.ScaleKernel(product, outputscale_constraint=_log_scale()).to(rows.dtype)
+    scaled.outputscale = 1.0
+    return scaled
+
+
+def _log_scale(lower: float = 0.0) -> gpytorch.constraints.GreaterThan:
+    """Learned on a logarithmic scale, so that a lengthscale of a column that does not matter can grow without end."""
+    return gpytorch.constraints.GreaterThan(lower, transform=torch.exp, inv_transform=torch.log)
+
+
+def _stationary(name: str, d: int | None, active: list[int] | None) -> gpytorch.kernels.Kernel:
+    nu = KERNELS[name]
+    arguments = {"ard_num_dims": d, "active_dims": active, "lengthscale_constraint": _log_scale()}
+    if nu is None:
+        return gpytorch.kernels.RBFKernel(**arguments)
+    return gpytorch.kernels.MaternKernel(nu=nu, **arguments)
+
+
+def make_gaussian(noise: float, dtype: torch.dtype) -> gpytorch.likelihoods.GaussianLikelihood:
+    """Gaussian noise, starting from a variance."""
+    likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=_log_scale(1e-6)).to(dtype)
+    likelihood.noise = noise
+    return likelihood
+
+
+def make_student_t(noise: float, dtype: torch.dtype) -> gpytorch.likelihoods.StudentTLikelihood:
+    """Student-t noise, starting from a squared scale and four degrees of freedom."""
+    likelihood = gpytorch.likelihoods.StudentTLikelihood(
+        deg_free_constraint=_log_scale(2.01), noise_constraint=_log_scale(1e-6)
+    ).to(dtype)
+    likelihood.noise, likelihood.deg_free = noise, 4.0
+    return likelihood
+
+
+def make_features(
+    kernel: gpytorch.kernels.Kernel,
+    action: Action | None,
+    rows: Tensor,
+    n_inducing: int,
+    *,
+    share: bool = True,
+    resolution: Resolution = "complex",
+    counts: Tensor | None = None,
+    method: Literal["kmeans", "rows"] = "kmeans",
+    seed: int = 0,
+) -> Features:
+    """One block, or one for each harmonic, with inducing inputs placed among the rows."""
+    if action is None:
+        return SparseFeatures(kernel, place(rows, n_inducing, method, seed=seed, counts=counts))
+    if share:
+        Z = place(rows, n_inducing, method, action=action, seed=seed, counts=counts)
+    else:
+        blocks = action.group.n_blocks(resolution)
+        sets = [place(rows, n_inducing, method, action, seed=seed + t, counts=counts) for t in range(blocks)]
+        m = min(len(Z) for Z in sets)
+        Z = torch.stack([Z[:m] for Z in sets])
+    return HarmonicFeatures(kernel, action, Z, resolution)
+
+
+# --- modelled cost --------------------------------------------------------------------------------------------------------
+
+
+def step_cost(action: Action | None, m: int, batch: int, family: Family, outputs: int = 1) -> float:
+    """The modelled cost of a training step, in floating-point operations: from shapes alone, so that reruns agree."""
+    shapes, order = _shapes(action, m)
+    features = sum(n * (6.0 * f**3 + 6.0 * f**2 * batch) for n, f in shapes)
+    F = sum(n * f for n, f in shapes)
+    seen = [(1, F)] if family == "joint" else shapes
+    posterior = sum(n * (4.0 * f**3 + 6.0 * f**2 * batch) for n, f in seen)
+    return features + outputs * posterior + KERNEL_COST * order * m * (m + batch)
+
+
+def finish_cost(action: Action | None, m: int, N: int) -> float:
+    """The modelled cost of a closed form on all rows, and of refining scalars."""
+    F = sum(n * f for n, f in _shapes(action, m)[0])
+    return 2.0 * N * F**2 + 15.0 * F**3
+
+
+def _shapes(action: Action | None, m: int) -> tuple[list[tuple[int, int]], int]:
+    if action is None:
+        return [(1, m)], 1
+    pairs = action.group.conjugate_pairs
+    own = sum(t == minus for t, minus in pairs)
+    return [(own, m), (len(pairs) - own, 2 * m)], action.group.order
+
+
+def inducing_for(
+    cost: float, action: Action | None, batch: int, family: Family, outputs: int, largest: int, most_features: int
+) -> int:
+    """The largest number of inducing points a block whose step costs no more than `cost`."""
+    per_point = sum(n * f for n, f in _shapes(action, 1)[0])
+    low, high = 1, max(1, min(largest, most_features // per_point))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if step_cost(action, middle, batch, family, outputs) <= cost:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def affordable(seconds: float, N: int, steps: int, batch: int) -> float:
+    """The modelled cost of a step for which training and finish take about `seconds` on this machine."""
+    a = torch.randn(700, 700)
+    a @ a
+    start = time.perf_counter()
+    for _ in range(3):
+        a @ a
+    rate = 0.4 * 3 * 2 * 700**3 / max(time.perf_counter() - start, 1e-6)  # a step reaches about half of it
+    low, high = 16, ONE_BLOCK
+    while low < high:
+        m = (low + high + 1) // 2
+        total = steps * step_cost(None, m, batch, "block") + 4 * finish_cost(None, 2 * m, N)
+        low, high = (m, high) if total <= 0.8 * seconds * rate else (low, m - 1)
+    return step_cost(None, low, batch, "block")

@@ -1,0 +1,131 @@
+"""What users give as targets and errors, as arrays."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from harmonicgp.tables.inputs import Array
+
+
+class NotNumbersError(ValueError, TypeError):
+    """Values that are no numbers: a TypeError to scikit-learn, a ValueError to everybody else."""
+
+
+def validated(estimator: Any, X: Any, *y: Any, **checks: Any) -> Any:
+    """scikit-learn's `validate_data` for arrays; where a column is at fault the error names it and says what to do."""
+    if getattr(getattr(X, "dtype", None), "kind", "") in ("M", "m"):
+        raise ValueError("X holds dates: arrays must be numbers; give a table (pandas, polars, Arrow) for dates.")
+    try:
+        return validate_data(estimator, X, *y, dtype=np.float64, **checks)
+    except (ValueError, TypeError) as error:
+        fault = _fault(X)
+        if fault is None:
+            raise
+        kind = NotNumbersError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{fault} ({' '.join(str(error).split()).split('. ')[0]})") from None
+
+
+def _fault(X: Any) -> str | None:
+    """The first value of an array that is no finite number, in words."""
+    rows: Array = np.asarray(None if hasattr(X, "tocsr") else plain_array(X))
+    if rows.ndim != 2 or rows.dtype.kind == "c":
+        return None
+    if rows.dtype.kind == "f":
+        bad = np.argwhere(~np.isfinite(rows))
+        return _gap(rows, *bad[0]) if len(bad) else None
+    for j in range(rows.shape[1]):
+        for i, value in enumerate(rows[:, j].tolist()):
+            try:
+                if not np.isfinite(float(value)):
+                    return _gap(rows, i, j)
+            except (TypeError, ValueError):
+                what = "a missing value" if value is None else f"{str(value)[:40]!r}"
+                return (
+                    f"column {j} holds {what} in row {i}, which is no number: arrays must be numbers; give a table (pandas, "
+                    "polars, Arrow) for text, dates and missing values"
+                )
+    return None
+
+
+def _gap(rows: Array, i: int, j: int) -> str:
+    what = "a missing value (NaN)" if rows[i, j] != rows[i, j] else "an infinite value"
+    remedy = "drop or replace those rows, or give missing inputs as a table with missing='impute'"
+    return f"column {j} has {what}, first in row {i}: {remedy}"
+
+
+def numbers(y: Any) -> Any:
+    """Targets of a regression, as an array; what are no numbers is refused with a way out."""
+    values = np.asarray(plain_array(y))
+    if values.dtype.kind in "Mm":
+        raise ValueError("y holds dates: give numbers, such as days since a start.")
+    if values.dtype.kind not in "OUST":
+        return values
+    flat = values.reshape(len(values), -1) if values.ndim else values.reshape(1, 1)
+    for i, row in enumerate(flat.tolist()):
+        for value in row:
+            if is_missing(value):
+                raise ValueError(f"y has missing values, first in row {i}: drop those rows.")
+            if isinstance(value, date | timedelta):
+                raise ValueError("y holds dates: give numbers, such as days since a start.")
+            if isinstance(value, complex):
+                return values  # scikit-learn has words for it
+            try:
+                float(value)
+            except (TypeError, ValueError):
+                raise ValueError(
+                    f"y holds {str(value)[:40]!r} in row {i}, which is no number: for classes use HarmonicGPClassifier."
+                ) from None
+    return values.astype(np.float64)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, not a number, or pandas' NA, which refuses to be compared."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
+
+
+def plain_array(y: Any) -> Any:
+    """Frames and series of any library as arrays."""
+    if type(y).__module__.startswith("pyarrow"):
+        if hasattr(y, "column_names"):
+            return np.column_stack([column.to_numpy() for column in y.columns])
+        return y.to_numpy() if hasattr(y, "chunks") else y.to_numpy(zero_copy_only=False)
+    to_numpy = getattr(y, "to_numpy", None)
+    return to_numpy() if to_numpy is not None and not isinstance(y, np.ndarray) else y
+
+
+def weights_of(sample_weight: Any, X: Any) -> Array | None:
+    """Weights, one a row of X, none negative and some positive; None for all one."""
+    if sample_weight is None:
+        return None
+    rows = np.empty((n_rows(X), 1))
+    weight: Array = _check_sample_weight(plain_array(sample_weight), rows, dtype=np.float64, ensure_non_negative=True)
+    if not (weight > 0).any():
+        raise ValueError("all rows have weight zero: give some a positive sample_weight.")
+    return weight
+
+
+def n_rows(X: Any) -> int:
+    """The number of rows of an array or a frame."""
+    rows = getattr(X, "num_rows", None)  # Arrow's
+    return int(rows) if rows is not None else len(X)
+
+
+def target_names(y: Any) -> list[str]:
+    """The names of targets, where they have any."""
+    columns = getattr(y, "column_names", None) or getattr(y, "columns", None)
+    if columns is not None and not callable(columns):
+        return [str(name) for name in columns]
+    name = getattr(y, "name", None)
+    return [name] if isinstance(name, str) and name else []
+
+
+def known_errors(noise_std: Any, n: int) -> Array:
+    """Known standard deviations, one a row."""
+    errors = np.asarray(plain_array(noise_std), dtype=np.float64).reshape(-1)
+    if len(errors) != n or not np.isfinite(errors).all() or bool((errors < 0).any()):
+        raise ValueError(f"noise_std must be {n} finite numbers, one a row and none negative; got {len(errors)}.")
+    return errors

@@ -1,0 +1,296 @@
+"""Numbers to model inputs: idle columns dropped, skewed ones warped, all standardised, and turned to principal axes or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy.special import ndtri
+
+from harmonicgp.tables.encoder import Kind
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+#: Columns more skewed than this are candidates for warping.
+SKEWED = 1.5
+#: Knots of a warp, at most.
+KNOTS = 200
+_LARGEST = 1e150
+_FARTHEST = 1e15  # standard deviations
+
+
+@dataclass(frozen=True)
+class Warp:
+    """A monotone map of a column to a normal distribution: piecewise linear through quantiles, linear beyond them."""
+
+    values: Array  #: rising, [knots]
+    scores: Array  #: rising, [knots]
+
+    @classmethod
+    def fit(cls, x: Array, counts: Array | None = None) -> Warp:
+        """Through at most `KNOTS` quantiles of x [N]; each knot at the middle rank of its value."""
+        values, inverse = np.unique(x, return_inverse=True)
+        mass = np.bincount(inverse, weights=counts, minlength=len(values))
+        ranks = (np.cumsum(mass) - 0.5 * mass) / mass.sum()
+        if len(values) > KNOTS:
+            places = np.unique(np.searchsorted(ranks, np.linspace(ranks[0], ranks[-1], KNOTS)).clip(0, len(values) - 1))
+            values, ranks = values[places], ranks[places]
+        scores = ndtri(ranks)
+        rising = np.concatenate(([True], np.diff(scores) > 1e-9))
+        return cls(values[rising], scores[rising])
+
+    @property
+    def slope(self) -> float:
+        """The slope from end to end, which carries the map beyond its knots; one for a single knot."""
+        return _overall(self.values, self.scores) if len(self.values) > 1 else 1.0
+
+    def __call__(self, x: Array) -> Array:
+        """Normal scores."""
+        return _interpolate(x, self.values, self.scores)
+
+    def inverse(self, z: Array) -> Array:
+        """Values at normal scores."""
+        return _interpolate(z, self.scores, self.values)
+
+    def log_slope(self, x: Array) -> Array:
+        """The logarithm of the map's slope, for densities."""
+        if len(self.values) < 2:
+            return np.zeros_like(x)
+        place = np.clip(np.searchsorted(self.values, x, side="right") - 1, 0, len(self.values) - 2)
+        slopes = np.diff(self.scores) / np.diff(self.values)
+        outside = (x < self.values[0]) | (x > self.values[-1])
+        return np.log(np.where(outside, self.slope, slopes[place]))
+
+
+def _overall(x: Array, y: Array) -> float:
+    """The slope from end to end, which carries a map beyond its knots."""
+    return float((y[-1] - y[0]) / (x[-1] - x[0]))
+
+
+def _interpolate(at: Array, x: Array, y: Array) -> Array:
+    if len(x) < 2:
+        return np.full_like(at, float(y[0])) + (at - x[0])
+    inside = np.interp(at, x, y)
+    slope = _overall(x, y)
+    return inside + slope * (np.minimum(at - x[0], 0.0) + np.maximum(at - x[-1], 0.0))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The encoded columns that a model uses, and what is known of them."""
+
+    used: tuple[int, ...]  #: in the order of the model's columns
+    kinds: Mapping[int, Kind] = field(default_factory=dict)  #: by encoded column
+    raw: frozenset[int] = frozenset()  #: columns that keep their units (those of a kind, and what a kernel reads so)
+    skewed: tuple[int, ...] = ()
+    image: tuple[int, int] | None = None
+    notes: tuple[str, ...] = ()
+    repeats: tuple[int, ...] = ()  #: columns that are left out because they repeat others
+
+    @classmethod
+    def as_given(cls, X: Array, counts: Array | None, kinds: Mapping[int, Kind], raw: Sequence[int] = ()) -> Columns:
+        """All columns in their order, for a kernel or an action that names them by number."""
+        kept = frozenset(kinds) | frozenset(raw)
+        return cls(tuple(range(X.shape[1])), dict(kinds), kept, _skewed(X, counts, set(range(X.shape[1])) - kept))
+
+    @classmethod
+    def find(
+        cls,
+        X: Array,
+        counts: Array | None,
+        kinds: Mapping[int, Kind],
+        names: Sequence[str],
+        image: tuple[int, int] | None = None,
+    ) -> Columns:
+        """Those of a kind first; constant and duplicate ones dropped, with a note for each; skewed ones found."""
+        special = sorted(kinds, key=lambda j: ({"longitude": 0, "latitude": 1}.get(str(kinds[j]), 2), j))
+        plain = [j for j in range(X.shape[1]) if j not in kinds]
+        if image is not None:
+            return cls(tuple(plain), {}, image=image)
+        notes = []
+        scales = {j: moments(X[:, j], counts) for j in plain}
+        constant = [j for j in plain if is_constant(X[:, j], scales[j])]
+        if constant:
+            notes.append(f"constant columns are not used: {_listed([names[j] for j in constant])}.")
+        varying = [j for j in plain if j not in constant]
+        duplicate = _duplicates(X, counts, varying, scales)
+        for j, other in duplicate.items():
+            notes.append(f"{_column(names[j])} repeats {names[other]} and is not used.")
+        kept = [j for j in varying if j not in duplicate]
+        skewed = _skewed(X, counts, kept)
+        if not kept and not special:
+            kept = plain[:1]  # a constant to stand on
+        return cls((*special, *kept), dict(kinds), frozenset(special), skewed, None, tuple(notes), tuple(duplicate))
+
+    def with_periods(self, periods: Iterable[tuple[int, float]]) -> Columns:
+        """The same with some columns taken as periodic."""
+        kinds: dict[int, Kind] = {j: ("periodic", period) for j, period in periods}
+        return replace(
+            self,
+            kinds={**self.kinds, **kinds},
+            raw=self.raw | frozenset(kinds),
+            skewed=tuple(j for j in self.skewed if j not in kinds),
+        )
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """How encoded columns become model inputs."""
+
+    order: Array  #: encoded column of every model column, before axes are turned
+    kinds: Mapping[int, Kind]  #: by model column
+    centre: Array
+    scale: Array
+    warps: Mapping[int, Warp] = field(default_factory=dict)  #: by encoded column
+    axes: Array | None = None  #: [plain, plain], columns are directions
+
+    @property
+    def d(self) -> int:
+        """The number of model columns."""
+        return len(self.order)
+
+    @property
+    def plain(self) -> list[int]:
+        """Model columns without a kind."""
+        return [i for i in range(self.d) if i not in self.kinds]
+
+    @classmethod
+    def fit(
+        cls, X: Array, counts: Array | None, columns: Columns, warp: bool = False, principal: bool = False
+    ) -> Inputs:
+        """From encoded rows X [N, d]."""
+        warps = {j: Warp.fit(X[:, j], counts) for j in columns.skewed} if warp else {}
+        order = np.array(columns.used, dtype=np.int64)
+        kinds = {i: columns.kinds[j] for i, j in enumerate(columns.used) if j in columns.kinds}
+        centre, scale = np.zeros(len(order)), np.ones(len(order))
+        for i, j in enumerate(columns.used):
+            if j not in columns.raw:
+                x = warps[j](X[:, j]) if j in warps else X[:, j]
+                centre[i], scale[i] = moments(x, counts)
+        if columns.image:  # one scale for all pixels: a symmetry moves them about
+            every = X[:, order].reshape(-1)
+            centre[:], scale[:] = moments(every, None if counts is None else counts.repeat(len(order)))
+        inputs = cls(order, kinds, centre, scale, warps)
+        if not principal or len(inputs.plain) < 2:
+            return inputs
+        rows = inputs.transform(X)[:, inputs.plain]
+        weighted = rows if counts is None else rows * counts[:, None]
+        _, V = np.linalg.eigh(rows.T @ weighted)
+        V = V[:, ::-1]
+        largest = V[np.abs(V).argmax(0), np.arange(V.shape[1])]
+        return replace(inputs, axes=V * np.sign(largest))  # one of a direction and its opposite
+
+    def transform(self, X: Array) -> Array:
+        """Encoded rows [n, d] to model inputs [n, k] in float64."""
+        rows = np.empty((len(X), self.d))
+        for i, j in enumerate(self.order):
+            x = self.warps[j](X[:, j]) if j in self.warps else X[:, j]
+            with np.errstate(over="ignore"):
+                rows[:, i] = (x - self.centre[i]) / self.scale[i]
+        rows.clip(-_FARTHEST, _FARTHEST, out=rows)  # squares of what is farther would overflow
+        if self.axes is not None:
+            rows[:, self.plain] = rows[:, self.plain] @ self.axes
+        return rows
+
+    def inverse(self, rows: Array, d: int) -> Array:
+        """Model inputs back to d encoded columns; those that the model does not use are not a number."""
+        rows = np.array(rows, dtype=np.float64)
+        if self.axes is not None:
+            rows[:, self.plain] = rows[:, self.plain] @ self.axes.T
+        out = np.full((len(rows), d), np.nan)
+        for i, j in enumerate(self.order):
+            x = rows[:, i] * self.scale[i] + self.centre[i]
+            out[:, j] = self.warps[j].inverse(x) if j in self.warps else x
+        return out
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """A JSON part and arrays, for a model file."""
+        arrays = {"order": self.order, "centre": self.centre, "scale": self.scale}
+        if self.axes is not None:
+            arrays["axes"] = self.axes
+        for j, warp in self.warps.items():
+            arrays |= {f"warp.{j}.values": warp.values, f"warp.{j}.scores": warp.scores}
+        kinds = [[i, list(kind) if isinstance(kind, tuple) else kind] for i, kind in self.kinds.items()]
+        return {"kinds": kinds, "warped": [int(j) for j in sorted(self.warps)]}, arrays
+
+    @classmethod
+    def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Inputs:
+        """What `state` gave."""
+        warps = {int(j): Warp(arrays[f"warp.{j}.values"], arrays[f"warp.{j}.scores"]) for j in header["warped"]}
+        kinds: dict[int, Kind] = {
+            int(i): ("periodic", float(kind[1])) if isinstance(kind, list) else kind for i, kind in header["kinds"]
+        }
+        return cls(arrays["order"], kinds, arrays["centre"], arrays["scale"], warps, arrays.get("axes"))
+
+
+def moments(x: Array, counts: Array | None) -> tuple[float, float]:
+    """Mean and standard deviation (one for a constant), repeats counted, safe for tiny and huge values."""
+    unit = float(np.abs(x).max()) or 1.0
+    u = x / unit
+    mean = float(np.average(u, weights=counts))
+    std = float(np.sqrt(np.average((u - mean) ** 2, weights=counts)))
+    if std <= 1e-12:
+        return mean * unit, 1.0
+    return mean * unit, std * unit
+
+
+def is_constant(x: Array, found: tuple[float, float]) -> bool:
+    """Whether the spread of x, of these moments, is no more than the rounding of its values."""
+    return found[1] == 1.0 and float(np.ptp(x / (np.abs(x).max() or 1.0))) <= 1e-9
+
+
+def check_size(X: Array, names: Sequence[str]) -> None:
+    """Refuse values that would overflow, naming the column."""
+    largest = np.abs(X).max(0)
+    if largest.max(initial=0.0) > _LARGEST:
+        j = int(largest.argmax())
+        raise ValueError(
+            f"{_column(names[j])} reaches {largest[j]:.3g}: divide it by a constant, or take its logarithm."
+        )
+
+
+def _skewed(X: Array, counts: Array | None, columns: Iterable[int]) -> tuple[int, ...]:
+    """Those of the columns that are skewed, and take more than a few values."""
+    found = []
+    for j in sorted(columns):
+        scale = moments(X[:, j], counts)
+        if not is_constant(X[:, j], scale) and abs(_skewness(X[:, j], counts, *scale)) > SKEWED:
+            found.append(j)
+    return tuple(j for j in found if len(np.unique(X[:10_000, j])) > 10)
+
+
+def _skewness(x: Array, counts: Array | None, mean: float, std: float) -> float:
+    return float(np.average(((x - mean) / std).clip(-1e3, 1e3) ** 3, weights=counts))
+
+
+def _duplicates(
+    X: Array, counts: Array | None, columns: list[int], scales: Mapping[int, tuple[float, float]]
+) -> dict[int, int]:
+    """Columns that are a multiple of an earlier one, up to a constant: column -> the earlier one."""
+    if len(columns) < 2:
+        return {}
+    rows = X[:, columns]
+    standard = (rows - [scales[j][0] for j in columns]) / [scales[j][1] for j in columns]
+    weighted = standard if counts is None else standard * counts[:, None]
+    total = len(X) if counts is None else float(counts.sum())
+    correlation = np.abs(weighted.T @ standard) / total
+    found: dict[int, int] = {}
+    for i, j in enumerate(columns):
+        for earlier in np.flatnonzero(correlation[i, :i] > 1 - 1e-9):
+            sign = np.sign(float(weighted[:, i] @ standard[:, earlier]))
+            if columns[earlier] not in found and np.abs(standard[:, i] - sign * standard[:, earlier]).max() < 1e-6:
+                found[j] = columns[earlier]
+                break
+    return found
+
+
+def _column(name: str) -> str:
+    """A name as a sentence has it: columns of an array are called "column 3" already."""
+    return name if name.startswith("column ") else f"column {name}"
+
+
+def _listed(names: Sequence[str], at_most: int = 8) -> str:
+    shown = ", ".join(map(str, names[:at_most]))
+    return shown if len(names) <= at_most else f"{shown} and {len(names) - at_most} more"

@@ -1,0 +1,267 @@
+"""CSV and Parquet files through Arrow: read whole, or streamed in batches of bounded memory.
+
+The types of a CSV file are settled by all of its rows, in a first pass: a column of integers whose last row is 0.5 is a
+column of numbers from its first batch on, and `read_table` and `stream_table` agree. `stream_rows` has the cells as they are
+written beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harmonicgp._validation import whole_number
+from harmonicgp.tables.arrow import BLOCK_BYTES, arrow, delimiter_of, is_parquet, plain_errors, suffix_of
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+def read_table(path: str | os.PathLike[str]) -> pyarrow.Table:
+    """A whole CSV or Parquet file."""
+    path, suffix = _existing(path)
+    if is_parquet(suffix):
+        with plain_errors(path), _open_parquet(path) as file:
+            table = file.read()
+    else:
+        table = arrow().concat_tables(list(_csv_tables(path, suffix)))
+    return _with_rows(table, path)
+
+
+def stream_table(path: str | os.PathLike[str], batch_rows: int = 65536) -> Iterator[pyarrow.Table]:
+    r"""The rows of a CSV or Parquet file in their order, `batch_rows` at a time (fewer in the last table).
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> file = Path(tempfile.mkdtemp()) / "small.csv"
+        >>> _ = file.write_text("x,y\n1,a\n2,b\n2.5,c\n")
+        >>> [table.to_pydict() for table in stream_table(file, batch_rows=2)]
+        [{'x': [1.0, 2.0], 'y': ['a', 'b']}, {'x': [2.5], 'y': ['c']}]
+    """
+    path, suffix = _existing(path)
+    whole_number(batch_rows, "batch_rows", 1)
+    tables = _parquet_tables(path, batch_rows) if is_parquet(suffix) else _csv_tables(path, suffix)
+    return _regrouped(tables, batch_rows)
+
+
+def stream_rows(path: str | os.PathLike[str], batch_rows: int = 65536) -> Iterator[tuple[pyarrow.Table, pyarrow.Table]]:
+    r"""Like `stream_table`, each table with the same rows as they are written: cells of a CSV file as text, blank ones as nulls.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> file = Path(tempfile.mkdtemp()) / "small.csv"
+        >>> _ = file.write_text("x,y\n1.50,NA\n2,b\n")
+        >>> [(table.to_pydict(), written.to_pydict()) for table, written in stream_rows(file)]
+        [({'x': [1.5, 2.0], 'y': [None, 'b']}, {'x': ['1.50', '2'], 'y': ['NA', 'b']})]
+    """
+    path, suffix = _existing(path)
+    whole_number(batch_rows, "batch_rows", 1)
+    if is_parquet(suffix):
+        return ((table, table) for table in _regrouped(_parquet_tables(path, batch_rows), batch_rows))
+    return _csv_rows(path, suffix, batch_rows)
+
+
+def index_columns(schema: pyarrow.Schema) -> list[str]:
+    """The columns that are the index of the pandas table which was written, not columns of it.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> index_columns(pa.schema([("x", pa.int64()), ("__index_level_0__", pa.int64())]))
+        ['__index_level_0__']
+    """
+    try:
+        named = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+    except (ValueError, AttributeError):  # not what pandas writes
+        named = []
+    return [name for name in schema.names if name in named or re.fullmatch(r"__index_level_\d+__", name)]
+
+
+def _existing(path: str | os.PathLike[str]) -> tuple[Path, str]:
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name a file in it.")
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}.")
+    suffix = suffix_of(path)
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path} is empty.")
+    return path, suffix
+
+
+def _with_rows(table: pyarrow.Table, path: Path) -> pyarrow.Table:
+    if not table.num_rows:
+        raise ValueError(f"{path} has no rows.")
+    return table
+
+
+def _open_parquet(path: Path) -> Any:
+    return arrow("parquet").ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)  # columns are not read whole
+
+
+def _parquet_tables(path: Path, batch_rows: int) -> Iterator[pyarrow.Table]:
+    pa = arrow()
+    with plain_errors(path), _open_parquet(path) as file:
+        if not file.metadata.num_rows:
+            raise ValueError(f"{path} has no rows.")
+        for batch in file.iter_batches(batch_size=batch_rows):
+            yield pa.Table.from_batches([batch])
+
+
+def _csv_tables(path: Path, suffix: str) -> Iterator[pyarrow.Table]:
+    """The blocks of a CSV file, each with the types that fit all of them."""
+    schema = _csv_schema(path, suffix)
+    for block in _csv_blocks(path, suffix, schema.names):
+        with plain_errors(path):
+            table = block.cast(schema)
+        yield table
+
+
+def _csv_rows(path: Path, suffix: str, batch_rows: int) -> Iterator[tuple[pyarrow.Table, pyarrow.Table]]:
+    """The rows of a CSV file, with the types that fit all of them and as they are written."""
+    schema = _csv_schema(path, suffix)
+    for written in _regrouped(_csv_blocks(path, suffix, schema.names, as_written=True), batch_rows):
+        with plain_errors(path):
+            table = _with_nulls(written).cast(schema)
+        yield table, written
+
+
+def _csv_schema(path: Path, suffix: str) -> pyarrow.Schema:
+    """The columns of a CSV file, and the types that fit all of its rows."""
+    pa = arrow()
+    names = _header(path, suffix)
+    types = dict.fromkeys(names, pa.null())
+    rows = broken = 0
+    last: list[str] = []
+    for block in _csv_blocks(path, suffix, names):
+        rows += block.num_rows
+        for name in names:
+            types[name] = _widened(types[name], block[name])
+            if pa.types.is_string(types[name]):
+                broken += arrow("compute").sum(arrow("compute").match_substring(block[name], "\n")).as_py() or 0
+        last = [str(column[-1]) for column in block.columns] if block.num_rows else last
+    if not rows:
+        raise ValueError(f"{path} has no rows below its header.")
+    # Before the last column it would leave cells missing, which is refused anyway.
+    if last and "\n" in last[-1] and not suffix.endswith(".gz") and not _ends_quoted(path):
+        raise ValueError(
+            f"{path} ends inside a quotation mark that is never closed: its last cell holds many lines. Close it."
+        )
+    if broken:
+        held = "cell holds" if broken == 1 else "cells hold"
+        warnings.warn(
+            f"{broken} {held} line breaks in {path.name}: if rows are missing, look for a stray quotation mark.",
+            stacklevel=2,
+        )
+    return pa.schema([(name, pa.string() if type_ == pa.null() else type_) for name, type_ in types.items()])
+
+
+def _ends_quoted(path: Path) -> bool:
+    """Whether the last cell of a file ends with a quotation mark."""
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - 4096, 0))
+        return file.read().rstrip().endswith(b'"')
+
+
+def _header(path: Path, suffix: str) -> list[str]:
+    """The names of the columns, in the first row."""
+    csv = arrow("csv")
+    with path.open("rb") as file:
+        if file.read(2) in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16, as spreadsheets write it
+            raise ValueError(f"{path} is not UTF-8 text: save it as UTF-8.")
+    options = _csv_options(suffix, None)
+    options["parse_options"].invalid_row_handler = lambda _: (
+        "skip"
+    )  # whoever reads the rows says what is wrong with them
+    with plain_errors(path), csv.open_csv(path, **options) as reader:
+        names: list[str] = list(reader.schema.names)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{path} has columns of the same name: {', '.join(map(repr, twice))}; rename or drop one.")
+    if len(names) == 1 and (other := re.search(r"[;\t|]", names[0])):
+        raise ValueError(f"{path} has one column, {names[0]!r}: is it separated by {other[0]!r}? "
+                         "Save it with commas (and decimal points), or with tabs as .tsv.")  # fmt: skip
+    return names
+
+
+def _csv_blocks(path: Path, suffix: str, names: list[str], as_written: bool = False) -> Iterator[pyarrow.Table]:
+    """The file as text, block by block, blank cells and (if not `as_written`) the usual words for missing values as nulls."""
+    pa, csv = arrow(), arrow("csv")
+    with plain_errors(path), csv.open_csv(path, **_csv_options(suffix, names, as_written)) as reader:
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
+
+
+def _with_nulls(table: pyarrow.Table) -> pyarrow.Table:
+    """Text with the usual words for missing values as nulls."""
+    pa, csv, compute = arrow(), arrow("csv"), arrow("compute")
+    words = pa.array(csv.ConvertOptions().null_values)
+    gone = pa.scalar(None, pa.string())
+    columns = [compute.if_else(compute.is_in(column, words), gone, column) for column in table.columns]
+    return pa.table(columns, names=table.column_names)
+
+
+def _csv_options(suffix: str, names: list[str] | None, as_written: bool = False) -> dict[str, Any]:
+    pa, csv = arrow(), arrow("csv")
+    nulls = {"null_values": [""], "quoted_strings_can_be_null": False} if as_written else {}
+    return {
+        "read_options": csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),  # one thread knows its row
+        "parse_options": csv.ParseOptions(delimiter=delimiter_of(suffix), newlines_in_values=True),
+        "convert_options": csv.ConvertOptions(
+            column_types=dict.fromkeys(names or [], pa.string()), strings_can_be_null=True, **nulls
+        ),
+    }
+
+
+def _widened(type_: Any, column: pyarrow.ChunkedArray) -> Any:
+    """The narrowest type that holds what `type_` holds and this text too."""
+    pa = arrow()
+    if type_ == pa.string() or column.null_count == len(column) or (type_ != pa.null() and _fits(column, type_)):
+        return type_
+    ladder = (pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
+    own = next((rung for rung in ladder if _fits(column, rung)), pa.string())
+    if type_ == pa.null() or own == type_:
+        return own
+    for narrow, wide in ((pa.int64(), pa.float64()), (pa.date32(), pa.timestamp("us"))):
+        if {type_, own} == {narrow, wide}:
+            return wide
+    return pa.string()
+
+
+def _fits(column: pyarrow.ChunkedArray, type_: Any) -> bool:
+    pa, compute = arrow(), arrow("compute")
+    if type_ == pa.bool_():  # Arrow would take 0 and 1 too
+        words = compute.utf8_lower(column.drop_null())
+        if not compute.all(compute.is_in(words, pa.array(["true", "false"]))).as_py():
+            return False
+    try:
+        if type_ == pa.int64():
+            column.cast(pa.float64())  # what counts as whole must also be a number: 0x1F does not
+        column.cast(type_)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _regrouped(tables: Iterator[pyarrow.Table], rows: int) -> Iterator[pyarrow.Table]:
+    """The same rows in tables of `rows` rows."""
+    pa = arrow()
+    waiting: list[Any] = []
+    count = 0
+    for table in tables:
+        waiting.append(table)
+        count += table.num_rows
+        if count >= rows:
+            joined = pa.concat_tables(waiting)
+            whole = count - count % rows
+            for start in range(0, whole, rows):
+                yield joined.slice(start, rows)
+            waiting, count = [joined.slice(whole)], count % rows
+    if count:
+        yield pa.concat_tables(waiting)

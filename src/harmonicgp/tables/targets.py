@@ -1,0 +1,88 @@
+"""Targets to model targets and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from harmonicgp.tables.inputs import Array, Warp, check_size, moments
+
+Transform: TypeAlias = Literal["log", "quantile"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A monotone map of every target to one of mean zero and variance one."""
+
+    transform: Transform | None
+    centre: Array  #: [P]
+    scale: Array  #: [P]
+    warps: tuple[Warp, ...] = field(default=())
+
+    @classmethod
+    def fit(
+        cls, y: Array, counts: Array | None = None, transform: Transform | None = None, names: Sequence[str] = ()
+    ) -> Target:
+        """From targets y [N, P]."""
+        labels = list(names) or (["y"] if y.shape[1] == 1 else [f"y{i}" for i in range(y.shape[1])])
+        check_size(y, labels)
+        if transform is not None and transform not in get_args(Transform):
+            raise ValueError(f'target_transform must be None, "log" or "quantile"; got {transform!r}.')
+        if transform == "log" and bool((y <= 0).any()):
+            j = int(y.min(0).argmin())
+            raise ValueError(
+                f'target_transform="log" needs positive targets; {labels[j]} goes down to {y[:, j].min():g}. Shift the target, '
+                'or use "quantile".'
+            )
+        warps = tuple(Warp.fit(column, counts) for column in y.T) if transform == "quantile" else ()
+        bare = cls(transform, np.zeros(y.shape[1]), np.ones(y.shape[1]), warps)
+        found = [moments(column, counts) for column in bare.forward(y)]
+        return cls(transform, np.array([m for m, _ in found]), np.array([s for _, s in found]), warps)
+
+    def forward(self, y: Array) -> Array:
+        """Targets [n, P] to model targets [P, n]; no number where a target cannot be."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if self.transform == "log":
+                z = np.log(y).T
+            elif self.transform == "quantile":
+                z = np.stack([warp(column) for warp, column in zip(self.warps, y.T, strict=True)])
+            else:
+                z = y.T
+        return (z - self.centre[:, None]) / self.scale[:, None]
+
+    def inverse(self, z: Array) -> Array:
+        """Model targets [P, ...] to targets, same shape."""
+        wide = (slice(None),) + (None,) * (z.ndim - 1)
+        z = z * self.scale[wide] + self.centre[wide]
+        if self.transform == "log":
+            with np.errstate(over="ignore"):
+                return np.exp(z)
+        if self.transform == "quantile":
+            return np.stack([warp.inverse(part) for warp, part in zip(self.warps, z, strict=True)])
+        return z
+
+    def log_slope(self, y: Array) -> Array:
+        """The logarithm of dz/dy at y [n, P], [P, n]."""
+        base = -np.log(self.scale)[:, None]
+        if self.transform == "log":
+            with np.errstate(divide="ignore", invalid="ignore"):
+                return base - np.log(y).T
+        if self.transform == "quantile":
+            return base + np.stack([warp.log_slope(column) for warp, column in zip(self.warps, y.T, strict=True)])
+        return base + np.zeros_like(y.T)
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """A JSON part and arrays, for a model file."""
+        arrays = {"centre": self.centre, "scale": self.scale}
+        for i, warp in enumerate(self.warps):
+            arrays |= {f"warp.{i}.values": warp.values, f"warp.{i}.scores": warp.scores}
+        return {"transform": self.transform, "warps": len(self.warps)}, arrays
+
+    @classmethod
+    def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Target:
+        """What `state` gave."""
+        warps = tuple(Warp(arrays[f"warp.{i}.values"], arrays[f"warp.{i}.scores"]) for i in range(header["warps"]))
+        return cls(header["transform"], arrays["centre"], arrays["scale"], warps)

@@ -1,0 +1,154 @@
+"""Tables to CSV and Parquet files, which appear under their names only when all is written.
+
+A CSV file is written with quotation marks only where they are needed: what is passed on from one file to another stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from harmonicgp.tables.arrow import arrow, delimiter_of, is_parquet, plain_errors, suffix_of
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class TableWriter:
+    """Write tables to one CSV or Parquet file, which appears under its name only when all is written.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import pyarrow as pa
+        >>> file = Path(tempfile.mkdtemp()) / "out.csv"
+        >>> with TableWriter(file) as writer:
+        ...     writer.write(pa.table({"x": [1, 2]}))
+        ...     writer.write(pa.table({"x": [3]}))
+        >>> file.read_text().split()
+        ['x', '1', '2', '3']
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._suffix = suffix_of(self.path)
+        if self.path.is_dir():
+            raise IsADirectoryError(f"{self.path} is a folder: name a file.")
+        if not self.path.parent.is_dir():
+            raise FileNotFoundError(f"there is no folder {self.path.parent} to write {self.path.name} in.")
+        self._part = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}.part")
+        self._file: Any = None
+        self._sink: Any = None
+        self._writer: Any = None
+        self._schema: Any = None
+
+    @property
+    def typed(self) -> bool:
+        """Whether the file keeps the types of its columns; else all is text."""
+        return is_parquet(self._suffix)
+
+    def __enter__(self) -> TableWriter:
+        pa = arrow()
+        self._file = self._part.open("xb")
+        self._sink = pa.CompressedOutputStream(self._file, "gzip") if self._suffix == ".csv.gz" else self._file
+        return self
+
+    def write(self, table: pyarrow.Table) -> None:
+        """Append rows; all tables must have the columns of the first, which may lie in another order."""
+        if self._file is None:
+            raise ValueError("a TableWriter is open inside its `with` block only.")
+        if not is_parquet(self._suffix):
+            table = _without_dictionaries(table)
+        if self._writer is None:
+            self._schema, self._writer = table.schema, self._open_writer(table.schema)
+        schema = self._schema
+        if set(table.column_names) != set(schema.names):
+            raise ValueError(f"{self.path}: columns {table.column_names} follow rows with columns {schema.names}.")
+        with plain_errors(self.path):
+            self._writer.write_table(table.select(schema.names).cast(schema))
+
+    def _open_writer(self, schema: pyarrow.Schema) -> Any:
+        with plain_errors(self.path):
+            if is_parquet(self._suffix):
+                return arrow("parquet").ParquetWriter(self._sink, schema)
+            return _CsvWriter(self._sink, schema, delimiter_of(self._suffix))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:  # fmt: skip
+        try:
+            if kind is None and self._writer is None:
+                raise ValueError(f"nothing was written to {self.path}: write at least one table, even without rows.")
+            self._close(quietly=kind is not None)  # when the block has failed, its own error is the one to see
+            if kind is None:
+                _sync(self._part, os.O_RDWR)
+                os.replace(self._part, self.path)
+                if os.name == "posix":
+                    _sync(self.path.parent, os.O_RDONLY)  # the new name too lasts through a power cut
+        finally:
+            self._file.close()
+            self._file = None
+            self._part.unlink(missing_ok=True)
+
+    def _close(self, quietly: bool) -> None:
+        """Flush and close all layers."""
+        for layer in (self._writer, self._sink, self._file):
+            try:
+                if layer is not None:
+                    layer.close()
+            except Exception:
+                if not quietly:
+                    raise
+
+
+class _CsvWriter:
+    """Lines of text, with quotation marks around those cells alone that need them (Arrow's own puts them around all text)."""
+
+    def __init__(self, sink: Any, schema: pyarrow.Schema, delimiter: str) -> None:
+        pa = arrow()
+        nested = [field for field in schema if pa.types.is_nested(field.type)]
+        if nested:
+            raise pa.ArrowInvalid(
+                f"column {nested[0].name!r} is of type {nested[0].type}, which has no place in a CSV file."
+            )
+        self._sink, self._delimiter = sink, delimiter
+        self._sink.write((delimiter.join(self._cells(pa.array(schema.names)).to_pylist()) + "\n").encode())
+
+    def write_table(self, table: pyarrow.Table) -> None:
+        """Append rows."""
+        cells = [self._cells(column.cast(arrow().string())) for column in table.columns]
+        lines = arrow("compute").binary_join_element_wise(
+            *cells, self._delimiter, null_handling="replace", null_replacement=""
+        )
+        self._sink.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
+
+    def _cells(self, texts: Any) -> Any:
+        """Texts as cells; an empty one is told from a missing one by its quotation marks."""
+        compute = arrow("compute")
+        odd = compute.match_substring_regex(texts, rf'^$|[{self._delimiter}"\r\n]')
+        quoted = compute.binary_join_element_wise('"', compute.replace_substring(texts, '"', '""'), '"', "")
+        return compute.if_else(odd, quoted, texts)
+
+    def close(self) -> None:
+        """Nothing is waiting."""
+
+
+def _without_dictionaries(table: pyarrow.Table) -> pyarrow.Table:
+    """Categories as what they stand for: CSV has no other way."""
+    pa = arrow()
+    fields = [
+        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields))
+
+
+def _sync(path: Path, mode: int) -> None:
+    """Wait until the disk has it."""
+    descriptor = os.open(path, mode)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
