@@ -15,7 +15,7 @@ import torch
 from benchmarks._rates import facts, interleaved, machine_rates, output_of, publish, table
 from benchmarks.step import data, harmonic, our_step
 from harmonicgp.features import Features
-from harmonicgp.inference.closed_form import gather_statistics
+from harmonicgp.inference.statistics import gather_statistics
 
 
 def exponent(sizes: list[int], seconds: list[float]) -> float:

@@ -21,10 +21,10 @@ from experiments._mnist import CLASSES, Digits
 from experiments._training import scaled
 from harmonicgp.backend.memory import memory_kept
 from harmonicgp.features import Features
+from harmonicgp.inference import AdamPosterior
 from harmonicgp.likelihoods import RobustMaxLikelihood
 from harmonicgp.likelihoods.observation import observe
 from harmonicgp.training import Schedule
-from harmonicgp.training.adam import AdamPosterior
 from harmonicgp.training.fit import _Loop
 from harmonicgp.training.problem import Problem
 

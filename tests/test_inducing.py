@@ -43,7 +43,7 @@ def test_poles_are_one_point():
 def test_greedy_leaves_no_place_uncovered():
     X, kernel = torch.randn(500, 2), gk.RBFKernel().double().requires_grad_(False)
     greedy, rows = (
-        float(SparseFeatures(kernel, place(X, 60, how, kernel=kernel))(X).residual.detach().max())
+        float(SparseFeatures(kernel, place(X, 60, how, kernel=kernel))(X).residual.variance.detach().max())
         for how in ("greedy", "rows")
     )
     assert greedy < 0.5 * rows

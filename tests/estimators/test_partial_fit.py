@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from harmonicgp.actions import Negation, Rotation
-from harmonicgp.inference.closed_form import closed_form, gather_statistics
+from harmonicgp.inference.closed_form import closed_form
 from harmonicgp.inference.prediction import Predictor
+from harmonicgp.inference.statistics import gather_statistics
 from tests.estimators.common import assert_same, classifier, labels, outputs, regressor, table
 
 

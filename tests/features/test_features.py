@@ -13,7 +13,6 @@ from torch.testing import assert_close
 from harmonicgp.actions import Longitude, Negation, Rotation
 from harmonicgp.features import HarmonicFeatures, OrthogonalFeatures, SparseFeatures
 from harmonicgp.features.base import PointKernel
-from harmonicgp.inference.posterior import flatten
 from harmonicgp.kernels import GlobeKernel
 from tests.inference.common import ACTIONS, feature_draws, make_kernel
 
@@ -28,7 +27,7 @@ def nystrom(kernel, U, x):
 def test_shared_harmonic_features_are_the_nystrom_features_of_the_orbit(action):
     """Theorem 4.1's heart: sum_t a_t(x)^H a_t(x') = k(x, O) k(O, O)^{-1} k(O, x') for the whole orbit O of Z."""
     kernel, Z, x = make_kernel(), torch.randn(4, 3) + 0.5, torch.randn(7, 3)
-    A = flatten(HarmonicFeatures(kernel, action, Z)(x).stacks).detach().numpy()
+    A = HarmonicFeatures(kernel, action, Z)(x).flat().detach().numpy()
     orbit = action.orbit(Z).flatten(0, 1)
     np.testing.assert_allclose(A.T @ A, nystrom(kernel, orbit, x), atol=1e-8)
 
@@ -37,7 +36,7 @@ def test_solve_features_are_the_nystrom_features_of_the_union():
     kernel, Z, O, x = make_kernel(), torch.randn(4, 2), torch.randn(3, 2), torch.randn(6, 2)  # noqa: E741
     for second in (O, torch.randn(4, 2)):
         features = OrthogonalFeatures(kernel, Z, second)
-        A = flatten(features(x).stacks).detach().numpy()
+        A = features(x).flat().detach().numpy()
         np.testing.assert_allclose(A.T @ A, nystrom(kernel, torch.cat((Z, second)), x), atol=1e-8)
         assert sum(n * f for n, f in features.shapes) == len(Z) + len(second)
 
@@ -46,10 +45,11 @@ def test_solve_features_are_the_nystrom_features_of_the_union():
 def test_residuals_are_never_negative_and_shapes_are_as_promised(data):
     features, kernel, d = data.draw(feature_draws())
     x = torch.randn(6, d)
-    stacks, residual = features.requires_grad_(False)(x)
+    evaluation = features.requires_grad_(False)(x)
+    stacks, residual = evaluation.stacks, evaluation.residual.variance
     assert tuple((a.shape[0], a.shape[1]) for a in stacks) == features.shapes
     assert float(residual.min()) >= 0
-    raw = kernel(x, diag=True) - flatten(stacks).square().sum(0)
+    raw = kernel(x, diag=True) - evaluation.flat().square().sum(0)
     assert float(raw.min()) > -1e-9  # before the clamp, too
     assert features.n_features == sum(a[..., 0].numel() for a in stacks)
 
@@ -70,7 +70,7 @@ def test_white_coordinates(data):
     def paths(z):
         return torch.linalg.solve(kernel(U).to_dense(), kernel(U.expand(*z.shape[:-2], -1, -1), z).to_dense()).mT @ L
 
-    V = flatten(whitened.project(paths))
+    V = torch.cat([v.flatten(0, 1) for v in whitened.project(paths)])
     assert_close(V @ V.mT, torch.eye(len(V)), rtol=0, atol=1e-6)
 
 
@@ -90,9 +90,9 @@ def test_gradients_reach_inducing_inputs_and_hyper_parameters(make):
     values = [p.detach().clone().requires_grad_() for p in features.parameters()]
 
     def function(*parameters):
-        stacks, residual = torch.func.functional_call(features, dict(zip(names, parameters, strict=True)), (x,))
+        evaluation = torch.func.functional_call(features, dict(zip(names, parameters, strict=True)), (x,))
         # features have a sign of their own; squares and the residual do not
-        return residual, *(a.square().sum((0, 1)) for a in stacks)
+        return evaluation.residual.variance, *(a.square().sum((0, 1)) for a in evaluation.stacks)
 
     assert torch.autograd.gradcheck(function, values)
 
@@ -108,7 +108,7 @@ def test_truncation_keeps_the_energy_and_stays_below():
     strong = energies.argsort(descending=True)[:8].tolist()
     few = HarmonicFeatures(kernel, Longitude(24), Z, frequencies=strong)
     x = torch.stack([360 * torch.rand(9) - 180, 120 * torch.rand(9) - 60], 1)
-    lost = (few(x).residual - full(x).residual).detach()
+    lost = (few(x).residual.variance - full(x).residual.variance).detach()
     assert float(lost.min()) > -1e-9
     assert float(lost.max()) < 1e-3
     assert few.n_features < full.n_features
@@ -120,7 +120,8 @@ def test_fixed_points_give_features_that_vanish_not_rounding_blown_up():
         kernel = make_kernel().to(dtype).requires_grad_(False)
         Z = torch.zeros(1, 2, dtype=dtype)
         features = HarmonicFeatures(kernel, Rotation((0, 1), 4), Z, learn_inducing=False)
-        stacks, residual = features(torch.randn(50, 2, dtype=dtype))
+        evaluation = features(torch.randn(50, 2, dtype=dtype))
+        stacks, residual = evaluation.stacks, evaluation.residual.variance
         assert all(bool(torch.isfinite(a).all()) for a in stacks)
         explained = torch.stack([a.square().sum((0, 1)) for a in stacks]).sum(0)
         assert float(explained.max()) <= 1.3 * (1 + 1e-4)
@@ -141,12 +142,12 @@ def test_a_kernel_seen_through_callables_may_relate_different_spaces():
 
     z, x = torch.linspace(0.1, 2, 9)[:, None], torch.randn(6, 2)
     for features in (SparseFeatures(Pairs(base), torch.cat((-z, z))), HarmonicFeatures(Pairs(base), Negation(), z)):
-        stacks, residual = features.requires_grad_(False)(x)
-        A = flatten(stacks)
+        evaluation = features.requires_grad_(False)(x)
+        A = evaluation.flat()
         U = torch.cat((-z, z))
         k = Pairs(base).zx(U, x)
         assert_close(A.mT @ A, k.mT @ torch.linalg.solve(base(U).to_dense(), k), rtol=0, atol=1e-7)
-        assert float(residual.min()) >= 0
+        assert float(evaluation.residual.variance.min()) >= 0
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harmonicgp.actions import Longitude, Negation, Rotation, Translation
-from harmonicgp.features import HarmonicFeatures
+from harmonicgp.features import DenseEvaluation, HarmonicFeatures, IndependentResidual
 from harmonicgp.features.orbits import by_orbits, find_orbits
-from harmonicgp.inference.closed_form import closed_form, gather_statistics
+from harmonicgp.inference.closed_form import closed_form
 from harmonicgp.inference.posterior import Posterior
 from harmonicgp.inference.prediction import Predictor
+from harmonicgp.inference.statistics import gather_statistics
 from harmonicgp.kernels.globe import GlobeKernel
 from harmonicgp.likelihoods.observation import GaussianObservation
 from harmonicgp.training.finish import Split, finish
@@ -164,7 +165,7 @@ def test_passes_bring_orbits_together(monkeypatch):
     mean, variance = predictor.marginals(X)
     assert sum(counted) <= 200
     stacks, squares = direct(predictor.whitened, X)
-    m, v = found.posterior.moments(stacks)
+    m, v = found.posterior.moments(DenseEvaluation(stacks, IndependentResidual(squares)))
     torch.testing.assert_close(mean, m, atol=1e-7, rtol=1e-7)
     torch.testing.assert_close(variance, v + (features.view.xx(X) - squares).detach(), atol=1e-6, rtol=1e-6)
 
@@ -175,6 +176,6 @@ class _Plain:
     def __init__(self, whitened):
         self.whitened = whitened
 
-    def __call__(self, x):
+    def dense(self, x):
         stacks, squares = direct(self.whitened, x)
-        return stacks, (self.whitened.view.xx(x) - squares).clamp_min(0.0)
+        return DenseEvaluation(stacks, IndependentResidual((self.whitened.view.xx(x) - squares).clamp_min(0.0)))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from harmonicgp.globe.learning import BASES, GlobeModel
 from harmonicgp.globe.patches import ALL, NEIGHBOURS, learn_patches, log_likelihood, patches
+from harmonicgp.kernels.globe import unit_vectors
 
 
 @given(
@@ -30,12 +31,12 @@ def test_value_and_slopes(kernel, lengthscale, scale, s2, known, seed):
     model = GlobeModel(kernel, lengthscale, scale, s2, 3, 2, None, 0.0)
     K = model.globe_kernel()(X).to_dense().detach() + torch.diag(s2 + (torch.zeros(12) if noise is None else noise))
     normal = torch.distributions.MultivariateNormal(torch.zeros(12, dtype=torch.float64), K)
-    value, slopes = log_likelihood(part, kernel, lengthscale, scale, s2)
+    value, slopes = log_likelihood(part, model)
     assert value == pytest.approx(float(normal.log_prob(values).sum()), rel=1e-6, abs=1e-6)
     theta, h = np.log([lengthscale, scale, s2]), 1e-5
     for i in range(3):
         step = h * np.eye(3)[i]
-        up, down = (log_likelihood(part, kernel, *np.exp(theta + sign * step))[0] for sign in (1, -1))
+        up, down = (log_likelihood(part, model.with_logarithms(theta + sign * step))[0] for sign in (1, -1))
         assert slopes[i] == pytest.approx((up - down) / (2 * h), rel=1e-4, abs=1e-4)
 
 
@@ -43,8 +44,9 @@ def test_many_places_make_several_patches():
     rng = np.random.default_rng(0)
     X = torch.from_numpy(np.column_stack((rng.uniform(-180, 180, 3000), rng.uniform(-90, 90, 3000))))
     parts = patches(X, torch.zeros(1, 3000), None)
-    assert [len(part.squares) for part in parts[:4]] == [NEIGHBOURS] * 4
-    assert float(parts[0].squares.max()) < float(parts[-1].squares.max())
+    assert [len(part.X) for part in parts[:4]] == [NEIGHBOURS] * 4
+    near, far = (torch.pdist(unit_vectors(part.X)).max() for part in (parts[0], parts[-1]))
+    assert float(near) < float(far)
     assert len(patches(X[:ALL], torch.zeros(1, ALL), None)) == 1
 
 

@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 
 from harmonicgp.actions import Negation, Rotation
 from harmonicgp.features import HarmonicFeatures, OrthogonalFeatures, SparseFeatures
-from harmonicgp.inference.closed_form import gather_statistics
+from harmonicgp.inference.statistics import gather_statistics
 
 ACTIONS = [
     Negation(),

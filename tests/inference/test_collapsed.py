@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from harmonicgp.features import HarmonicFeatures, OrthogonalFeatures, SparseFeatures
-from harmonicgp.inference.collapsed import collapsed_bound
+from harmonicgp.inference.collapsed import Passes, collapsed_bound
 from harmonicgp.likelihoods import observe
 from tests.inference.common import ACTIONS, data, make_kernel
 
@@ -29,9 +29,9 @@ def test_gradients_by_the_envelope_theorem(family, bound, kind):
     noise = torch.rand(40) if kind == "sparse" else None
 
     def value():
-        return collapsed_bound(features, observation, X, y[None], family, bound, noise, chunk_size=17).bound
+        return collapsed_bound(features, observation, X, y[None], family, bound, noise, passes=Passes(17)).bound
 
-    collapsed_bound(features, observation, X, y[None], family, bound, noise, gradient=True, chunk_size=17)
+    collapsed_bound(features, observation, X, y[None], family, bound, noise, gradient=True, passes=Passes(17))
     for parameter in [*features.parameters(), *likelihood.parameters()]:
         flat = parameter.data.view(-1)
         for i in range(min(3, len(flat))):
@@ -50,7 +50,7 @@ def test_without_the_dense_matrix_the_same():
     found = []
     for dense in (True, False):
         features = HarmonicFeatures(kernel, ACTIONS[2], X[:4])
-        form = collapsed_bound(features, observation, X, y[None], gradient=True, dense=dense, chunk_size=20)
+        form = collapsed_bound(features, observation, X, y[None], gradient=True, passes=Passes(20, dense))
         found.append((form.bound, features.Z.grad))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-8)
     assert_close(found[0][1], found[1][1], rtol=0, atol=1e-5)

@@ -10,11 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from harmonicgp.features import HarmonicFeatures, OrthogonalFeatures, SparseFeatures
-from harmonicgp.inference.closed_form import StreamedPosterior, closed_form, streaming_matvec
+from harmonicgp.features import (
+    DenseEvaluation,
+    HarmonicFeatures,
+    IndependentResidual,
+    OrthogonalFeatures,
+    SparseFeatures,
+)
+from harmonicgp.inference.closed_form import StreamedPosterior, closed_form
 from harmonicgp.inference.natural_gradient import natural_gradient_step
 from harmonicgp.inference.posterior import Posterior
 from harmonicgp.inference.prediction import Predictor
+from harmonicgp.inference.statistics import streaming_matvec
 from harmonicgp.likelihoods import observe
 from tests.inference.common import (
     ACTIONS,
@@ -38,9 +45,9 @@ def gaussian(s2):
 
 def elbo(features, posterior, X, y, s2, bound, noise=None):
     """The bound as a sum over rows minus KL: the definition."""
-    stacks, residual = features(X)
-    mean, variance = posterior.moments(stacks)
-    terms = gaussian(s2).terms(y[None], mean, variance, residual, bound, noise)
+    evaluation = features(X)
+    mean, variance = posterior.moments(evaluation)
+    terms = gaussian(s2).terms(y[None], mean, variance, evaluation.residual, bound, noise)
     return float(terms.detach().sum()) - float(posterior.kl().detach())
 
 
@@ -198,8 +205,8 @@ def test_streaming_without_the_dense_matrix():
         # the joint posterior's variances without its matrix
         joint = closed_form(dense, s2, "joint", "tight").posterior
         iterative = StreamedPosterior.of(streamed.posterior, matvec, s2)
-        stacks = whitened(x).stacks
-        for a, b in zip(iterative.moments(stacks), joint.moments(stacks), strict=True):
+        evaluation = whitened(x)
+        for a, b in zip(iterative.moments(evaluation), joint.moments(evaluation), strict=True):
             assert_close(a, b, rtol=0, atol=1e-5)
     with pytest.raises(ValueError, match="streaming matvec"):
         closed_form(sparse, s2, "joint")
@@ -211,11 +218,11 @@ def test_streaming_without_the_dense_matrix():
 def test_one_block_one_step_is_the_closed_form():
     kernel, (X, y), s2 = make_kernel(), data(30, 2), 0.1
     features = SparseFeatures(kernel, torch.randn(5, 2)).requires_grad_(False)
-    stacks, residual = features(X)
+    evaluation = features(X)
     q = Posterior.prior(features.shapes)
-    m, v = q.moments(stacks)
-    g, lam = gaussian(s2).sites(y[None], m, v + residual)
-    q = natural_gradient_step(q, stacks, g, lam, 1.0, 1.0)
+    m, v = q.moments(evaluation)
+    g, lam = gaussian(s2).sites(y[None], m, v + evaluation.residual.variance)
+    q = natural_gradient_step(q, evaluation, g, lam, 1.0, 1.0)
     form = closed_form(statistics(features, X, y), s2, "block")
     assert_close(q.mean_vector(), form.posterior.mean_vector(), rtol=0, atol=1e-8)
     assert_close(q.precisions[0], form.posterior.precisions[0], rtol=0, atol=1e-8)
@@ -228,13 +235,13 @@ def test_steps_converge_for_every_rho_however_coupled_the_blocks(rho, shift):
     kernel, (X, y), s2 = make_kernel(), data(80, 3), 0.01
     X = X + shift
     features = HarmonicFeatures(kernel, ACTIONS[5], X[:6]).requires_grad_(False)
-    stacks, residual = features(X)
+    evaluation = features(X)
     form = closed_form(statistics(features, X, y), s2, "block", "elbo")
     q, observation, last = Posterior.prior(features.shapes), gaussian(s2), -np.inf
     for _ in range(int(12 / rho) + 8):
-        m, v = q.moments(stacks)
-        g, lam = observation.sites(y[None], m, v + residual)
-        q = natural_gradient_step(q, stacks, g, lam, 1.0, rho, max_iterations=200, tolerance=1e-10)
+        m, v = q.moments(evaluation)
+        g, lam = observation.sites(y[None], m, v + evaluation.residual.variance)
+        q = natural_gradient_step(q, evaluation, g, lam, 1.0, rho, max_iterations=200, tolerance=1e-10)
         value = elbo(features, q, X, y, s2, "elbo")
         assert value >= last - 1e-6 * abs(last)
         last = value
@@ -249,10 +256,10 @@ def test_truncated_conjugate_gradients_do_not_diverge():
     generator = torch.Generator().manual_seed(0)
     for _ in range(100):
         rows = torch.randperm(80, generator=generator)[:16]
-        stacks, residual = features(X[rows])
-        m, v = q.moments(stacks)
-        g, lam = observation.sites(y[None, rows], m, v + residual)
-        q = natural_gradient_step(q, stacks, g, lam, 80 / 16, 0.3, max_iterations=3)
+        evaluation = features(X[rows])
+        m, v = q.moments(evaluation)
+        g, lam = observation.sites(y[None, rows], m, v + evaluation.residual.variance)
+        q = natural_gradient_step(q, evaluation, g, lam, 80 / 16, 0.3, max_iterations=3)
     assert float(q.mean_vector().abs().max()) < 1e3
     assert elbo(features, q, X, y, s2, "elbo") > elbo(features, Posterior.prior(features.shapes), X, y, s2, "elbo")
 
@@ -260,7 +267,12 @@ def test_truncated_conjugate_gradients_do_not_diverge():
 def test_rho_outside_its_range():
     with pytest.raises(ValueError, match="rho"):
         natural_gradient_step(
-            Posterior.prior([(1, 2)]), (torch.zeros(1, 2, 3),), torch.zeros(1, 3), torch.ones(1, 3), 1.0, 0.0
+            Posterior.prior([(1, 2)]),
+            DenseEvaluation((torch.zeros(1, 2, 3),), IndependentResidual(torch.zeros(3))),
+            torch.zeros(1, 3),
+            torch.ones(1, 3),
+            1.0,
+            0.0,
         )
     with pytest.raises(ValueError, match="family"):
         Posterior.prior([(1, 2)], "diagonal")

@@ -52,15 +52,15 @@ def test_one_block_is_gpytorchs_svgp(name):
     kernel = make_kernel()
     features = SparseFeatures(kernel, Z.clone())
     q = Posterior.from_precisions("block", [mu[None, None]], [Lambda[None, None]])
-    stacks, residual = features(X)
-    mean, variance = q.moments(stacks)
+    evaluation = features(X)
+    mean, variance = q.moments(evaluation)
     observation = observe(likelihood)
-    terms = observation.terms(target[None], mean, variance, residual, "elbo")
+    terms = observation.terms(target[None], mean, variance, evaluation.residual, "elbo")
     elbo = terms.mean() - q.kl() / N
     elbo.backward()
 
     assert_close(mean[0], output.mean, rtol=0, atol=1e-7)
-    assert_close((variance + residual)[0], output.variance, rtol=0, atol=1e-7)
+    assert_close((variance + evaluation.residual.variance)[0], output.variance, rtol=0, atol=1e-7)
     assert_close(q.kl(), theirs.variational_strategy.kl_divergence(), rtol=0, atol=1e-8)
     assert_close(elbo, their_elbo, rtol=0, atol=1e-7)
     assert_close(features.Z.grad, theirs.variational_strategy.inducing_points.grad, rtol=0, atol=1e-6)
@@ -75,13 +75,14 @@ def test_the_appendix_lemma_is_the_fixed_point_for_a_likelihood_that_is_not_gaus
     features = SparseFeatures(kernel, Z, learn_inducing=False)
     observation = observe(gpytorch.likelihoods.BernoulliLikelihood().double())
     target = (y > 0).double()[None]
-    stacks, residual = features(X)
+    evaluation = features(X)
+    residual = evaluation.residual.variance
     q = Posterior.prior(features.shapes)
     for _ in range(200):
-        m, v = q.moments(stacks)
+        m, v = q.moments(evaluation)
         g, lam = observation.sites(target, m, v + residual)
-        q = natural_gradient_step(q, stacks, g, lam, 1.0, 0.5)
-    m, v = q.moments(stacks)
+        q = natural_gradient_step(q, evaluation, g, lam, 1.0, 0.5)
+    m, v = q.moments(evaluation)
     _, lam = observation.sites(target, m, v + residual)
     K, k = kernel(Z).to_dense(), kernel(Z, X).to_dense()
     optimal = K @ torch.linalg.solve(K + (k * lam) @ k.mT, K)
@@ -89,4 +90,4 @@ def test_the_appendix_lemma_is_the_fixed_point_for_a_likelihood_that_is_not_gaus
     assert_close(L @ q.covariances()[0][0, 0] @ L.mT, optimal, rtol=0, atol=1e-8)
     # and it is a maximum: the mean's gradient vanishes, K mu-part: g summed through the features equals mu
     g, _ = observation.sites(target, m, v + residual)
-    assert_close((stacks[0][0] @ g[0]), q.means[0][0, 0], rtol=0, atol=1e-7)
+    assert_close((evaluation.stacks[0][0] @ g[0]), q.means[0][0, 0], rtol=0, atol=1e-7)

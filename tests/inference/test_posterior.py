@@ -7,7 +7,8 @@ import torch
 from torch.distributions import MultivariateNormal, kl_divergence
 from torch.testing import assert_close
 
-from harmonicgp.inference.posterior import Posterior, flatten
+from harmonicgp.features import DenseEvaluation, IndependentResidual
+from harmonicgp.inference.posterior import Posterior
 
 
 def random_posterior(family, shapes, P=2, seed=0):
@@ -22,12 +23,16 @@ def random_posterior(family, shapes, P=2, seed=0):
 SHAPES = [(2, 3), (1, 4)]
 
 
+def evaluated():
+    return DenseEvaluation((torch.randn(2, 3, 5), torch.randn(1, 4, 5)), IndependentResidual(torch.zeros(5)))
+
+
 @pytest.mark.parametrize("family", ["block", "joint"])
 def test_moments_and_kl_equal_dense_formulas(family):
     q = random_posterior(family, SHAPES)
-    stacks = (torch.randn(2, 3, 5), torch.randn(1, 4, 5))
-    A = flatten(stacks)
-    mean, variance = q.moments(stacks)
+    evaluation = evaluated()
+    A = evaluation.flat()
+    mean, variance = q.moments(evaluation)
     total = torch.zeros(())
     for p in range(2):
         blocks = [block for S in q.covariances() for block in S[p]]
@@ -36,8 +41,7 @@ def test_moments_and_kl_equal_dense_formulas(family):
         assert_close(mean[p], A.mT @ mu)
         assert_close(variance[p], (A.mT @ S @ A).diagonal())
         total = total + kl_divergence(MultivariateNormal(mu, S), MultivariateNormal(torch.zeros(10), torch.eye(10)))
-        parts = q.components(stacks)
-        means, variances = (torch.cat([part[i] for part in parts], 1) for i in (0, 1))
+        means, variances = q.components(evaluation)
         assert means.shape == (2, 3, 5)
         assert_close(means[p].sum(0), mean[p])
         if family == "block":
@@ -53,8 +57,8 @@ def test_shared_precisions_stand_for_every_output():
     means = tuple(torch.randn(3, *mu.shape[1:]) for mu in q.means)
     shared = Posterior("block", means, q.precisions, q.factors)
     full = Posterior.from_precisions("block", means, [Lambda.repeat(3, 1, 1, 1) for Lambda in q.precisions])
-    stacks = (torch.randn(2, 3, 5), torch.randn(1, 4, 5))
-    assert_close(shared.moments(stacks), full.moments(stacks))
+    evaluation = evaluated()
+    assert_close(shared.moments(evaluation), full.moments(evaluation))
     assert_close(shared.kl(), full.kl())
     assert shared.sample(4).shape == full.sample(4).shape == (4, 3, 10)
 

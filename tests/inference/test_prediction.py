@@ -29,8 +29,9 @@ def test_chunks_covariance_and_parts_agree(family):
     features, posterior, predictor = fitted(family)
     x = torch.randn(11, 3)
     mean, variance = predictor.marginals(x)
-    stacks, residual = features(x)
-    m, v = posterior.moments(stacks)
+    evaluation = features(x)
+    m, v = posterior.moments(evaluation)
+    residual = evaluation.residual.variance
     assert_close(mean, m.detach())
     assert_close(variance, (v + residual).detach())
     mean2, covariance = predictor.covariance(x)

@@ -15,9 +15,10 @@ from torch.testing import assert_close
 from harmonicgp.actions import Longitude, Negation, Rotation, Translation
 from harmonicgp.features import HarmonicFeatures, OrthogonalFeatures, SparseFeatures
 from harmonicgp.inducing import place
-from harmonicgp.inference.closed_form import StreamedPosterior, closed_form, gather_statistics, streaming_matvec
+from harmonicgp.inference.closed_form import StreamedPosterior, closed_form
 from harmonicgp.inference.collapsed import collapsed_bound
 from harmonicgp.inference.prediction import Predictor
+from harmonicgp.inference.statistics import gather_statistics, streaming_matvec
 from harmonicgp.kernels import GlobeKernel
 from harmonicgp.likelihoods import PoissonLikelihood, RobustMaxLikelihood, observe
 from harmonicgp.training import Schedule, fit
@@ -90,8 +91,9 @@ def test_the_bound_of_a_likelihood_that_is_not_gaussian_is_the_elbo_at_the_final
         result = fit(
             features, likelihood, X, target, schedule=Schedule(max_steps=30, batch_size=64, full_passes=passes)
         )
-        stacks, residual = features(X)
-        m, v = result.posterior.moments(stacks)
+        evaluation = features(X)
+        m, v = result.posterior.moments(evaluation)
+        residual = evaluation.residual.variance
         value = float(observe(likelihood).expected(target[None], m, v + residual).detach().sum()) - float(
             result.posterior.kl()
         )
@@ -183,15 +185,14 @@ def test_streaming_bounds_stay_below_and_joint_covariances_agree():
         streamed.components(X[:3])
     with pytest.raises(ValueError, match="dense matrix"):
         streamed.paths(1)
-    hard = StreamedPosterior("block", form.posterior.means, form.posterior.precisions, form.posterior.factors,
-                             lambda v: v + matvec(v) / 1e-8, 1e-12, 2)  # fmt: skip
+    hard = StreamedPosterior(form.posterior, lambda v: v + matvec(v) / 1e-8, 1e-12, 2)
     with pytest.warns(UserWarning, match="did not reach"):
-        hard.moments(whitened(X[:3]).stacks)
+        hard.moments(whitened(X[:3]))
 
 
 def test_many_features_are_fitted_without_their_matrix(monkeypatch):
     """The path above MAX_DENSE, with the limit brought down."""
-    for module in ("inference.closed_form", "training.fit", "training.finish"):
+    for module in ("inference.statistics", "training.fit", "training.finish"):
         monkeypatch.setattr(importlib.import_module(f"harmonicgp.{module}"), "MAX_DENSE", 10)
     X, y = data(200, 2)
     found = {}

@@ -22,8 +22,8 @@ from harmonicgp.actions import Action
 from harmonicgp.estimators.choosing import Choosing, MakeLikelihood
 from harmonicgp.estimators.saving import read_choice, write_choice
 from harmonicgp.features import Features, SparseFeatures
-from harmonicgp.inference.closed_form import MAX_DENSE, chunks
 from harmonicgp.inference.prediction import Predictor
+from harmonicgp.inference.statistics import MAX_DENSE, chunks
 from harmonicgp.kernels.globe import GlobeKernel
 from harmonicgp.likelihoods.observation import Bound, observe
 from harmonicgp.symmetry.candidates import (

@@ -14,7 +14,7 @@ from sklearn.utils.validation import validate_data
 from harmonicgp._validation import whole_number
 from harmonicgp.actions import Action
 from harmonicgp.groups import Resolution, check_resolution
-from harmonicgp.inference.closed_form import MAX_DENSE
+from harmonicgp.inference.statistics import MAX_DENSE
 from harmonicgp.symmetry.candidates import KERNELS
 from harmonicgp.tables.arrays import validated
 from harmonicgp.tables.encoder import Kind, TableEncoder, check_kinds, is_frame

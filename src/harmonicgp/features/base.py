@@ -2,35 +2,31 @@
 
     f(x) = sum_b a_b(x)' v_b + residual,   v_b white,   residual variance r(x) = k(x, x) - sum_b |a_b(x)|^2 >= 0
 
-Blocks of equal size are stacked; an approximation has one stack, or two where blocks differ in size.
+Blocks of equal size are stacked. An approximation has one stack, or two where blocks differ in size.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
 
 import gpytorch
 import torch
 from torch import Tensor
 
 from harmonicgp._validation import check_points
+from harmonicgp.features.evaluation import DenseEvaluation, Evaluation, Shapes, Stacks
+from harmonicgp.features.residual import IndependentResidual
 from harmonicgp.kernels.functions import check_kernel, kernel_diagonal, kernel_matrix
 from harmonicgp.kernels.fused import FusedGram
 from harmonicgp.kernels.globe import GlobeKernel
 
-#: Features by blocks, each stack [blocks, features, n].
-Stacks: TypeAlias = tuple[Tensor, ...]
 #: A function of inducing inputs, [..., m, d] -> [..., m, n]: k(z, x) for points x, or sample paths.
 PointFunction: TypeAlias = Callable[[Tensor], Tensor]
-
-
-class Evaluation(NamedTuple):
-    """Features and residual variance of a batch."""
-
-    stacks: Stacks
-    residual: Tensor  #: r(x), [n], clamped at zero
+#: Places in an array of results, and the inputs that belong there.
+Piece: TypeAlias = tuple[tuple[Any, ...], Any]
 
 
 class KernelView(Protocol):
@@ -73,10 +69,34 @@ class PointKernel(torch.nn.Module):
         return kernel_diagonal(self.kernel, x, x)
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """The values of parameters at one time."""
+
+    parameters: tuple[tuple[Tensor, Tensor], ...]  #: each parameter, and its value then
+
+    @classmethod
+    def of(cls, *modules: object) -> Snapshot:
+        """The parameters of all modules among the arguments."""
+        parameters = (p for m in modules if isinstance(m, torch.nn.Module) for p in m.parameters())
+        return cls(tuple((p, p.detach().clone()) for p in dict.fromkeys(parameters)))
+
+    def check(self) -> None:
+        """Raise a `RuntimeError` if a parameter has changed since."""
+        if not all(torch.equal(p, value) for p, value in self.parameters):
+            raise RuntimeError(
+                "the kernel or the inducing inputs have changed since these features were whitened: call whiten() again."
+            )
+
+
 class Whitened(ABC):
-    """Features with their factorisations done: evaluate it on as many batches as you like."""
+    """Features with their factorisations done: evaluate it on as many batches as you like.
+
+    It belongs to the parameters that it was made from, and raises if they have changed since.
+    """
 
     view: KernelView
+    snapshot: Snapshot
 
     @abstractmethod
     def project(self, function: PointFunction) -> Stacks:
@@ -89,10 +109,15 @@ class Whitened(ABC):
     def explained(self, x: Tensor) -> tuple[Stacks, Tensor]:
         """a(x), and |a(x)|^2 over all blocks [n]."""
 
-    def __call__(self, x: Tensor) -> Evaluation:
-        """a(x) and r(x) for a batch x [n, d]."""
+    def __call__(self, x: Any) -> Evaluation:
+        """a(x) and the residual for a batch x [n, d]."""
+        return self.dense(x)
+
+    def dense(self, x: Tensor) -> DenseEvaluation:
+        """The same with the features held."""
+        self.snapshot.check()
         stacks, explained = self.explained(x)
-        return Evaluation(stacks, (self.view.xx(x) - explained).clamp_min(0.0))
+        return DenseEvaluation(stacks, IndependentResidual((self.view.xx(x) - explained).clamp_min(0.0)))
 
 
 class Features(torch.nn.Module, ABC):
@@ -108,7 +133,7 @@ class Features(torch.nn.Module, ABC):
 
     @property
     @abstractmethod
-    def shapes(self) -> tuple[tuple[int, int], ...]:
+    def shapes(self) -> Shapes:
         """(blocks, features of a block) of every stack."""
 
     @property
@@ -128,6 +153,18 @@ class Features(torch.nn.Module, ABC):
     def by_orbits(self, X: Tensor) -> Tensor | None:
         """An order of rows X [N, d] in which passes in chunks are cheap; None for any."""
         return None
+
+    def pieces(self, x: Any, size: int) -> Iterator[Piece]:
+        """Inputs in pieces of bounded memory, each with its place in the results; here `size` rows of x [n, d] at a time."""
+        order = self.by_orbits(x) if len(x) > size else None
+        for start in range(0, len(x), size):
+            rows = slice(start, min(start + size, len(x)))
+            place = rows if order is None else order[rows]
+            yield (place,), x[place]
+
+    def cells(self, x: Any) -> tuple[int, ...]:
+        """The shape of the results at inputs x."""
+        return (len(x),)
 
     def inducing(self) -> list[torch.nn.Parameter]:
         """The inducing inputs."""
@@ -159,8 +196,8 @@ class Features(torch.nn.Module, ABC):
                         Z[..., longitude] = torch.where(past, Z[..., longitude] + 180, Z[..., longitude])
                         Z[..., latitude] = over.clamp(-90, 90)
 
-    def forward(self, x: Tensor) -> Evaluation:
-        """a(x) and r(x) for one batch; to evaluate several, keep the result of `whiten`."""
+    def forward(self, x: Any) -> Evaluation:
+        """a(x) and the residual for one batch; to evaluate several, keep the result of `whiten`."""
         return self.whiten()(x)
 
 

@@ -16,10 +16,11 @@ from harmonicgp.features.base import (
     KernelView,
     PointFunction,
     PointKernel,
-    Stacks,
+    Snapshot,
     Whitened,
     inducing_parameter,
 )
+from harmonicgp.features.evaluation import Shapes, Stacks
 from harmonicgp.features.orbits import Orbits, by_orbits, find_orbits, phases
 from harmonicgp.groups import Resolution
 from harmonicgp.kernels.fused import FusedGram
@@ -100,7 +101,7 @@ class HarmonicFeatures(Features):
         return [stacked.index(t) for t in self.keep]
 
     @property
-    def shapes(self) -> tuple[tuple[int, int], ...]:
+    def shapes(self) -> Shapes:
         """A stack of blocks of m, and one of blocks of 2m where frequencies come in pairs."""
         m = self.Z.shape[-2]
         both = ((len(self._real), m), (len(self._paired), 2 * m))
@@ -152,7 +153,7 @@ class HarmonicFeatures(Features):
         Ks = self.grams()
         variance = sum(K.detach().real.diagonal(dim1=-2, dim2=-1).sum(0) for K in Ks if K is not None)
         factors = tuple(None if K is None else _factor(K, variance) for K in Ks)  # type: ignore[arg-type]
-        return _HarmonicWhitened(self.view, self.Z, self, factors)
+        return _HarmonicWhitened(self.view, Snapshot.of(self, self.view), self.Z, self, factors)
 
     def _chosen(self, K: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """The real blocks and the complex ones, of all."""
@@ -173,6 +174,7 @@ def _factor(K: Tensor, variance: Tensor) -> tuple[Factor, Tensor | None]:
 @dataclass(frozen=True)
 class _HarmonicWhitened(Whitened):
     view: KernelView
+    snapshot: Snapshot
     Z: Tensor
     features: HarmonicFeatures
     factors: tuple[tuple[Factor, Tensor | None] | None, ...]

@@ -1,6 +1,6 @@
 """Features on the globe with one inducing point a latitude: harmonics of the longitude, in closed form along each parallel.
 
-All inducing points lie on one meridian, so that the harmonic Gram matrices K_t are real and a pair {t, -t} is two blocks of m,
+All inducing points lie on one meridian. So the harmonic Gram matrices K_t are real, and a pair {t, -t} is two blocks of m,
 
     a_t(x) cos(t lon)  and  a_t(x) sin(t lon),      a_t(lat) = L_t^{-1} c_t(Z, lat) sqrt(2)   (1 where t = -t)
 
@@ -12,21 +12,49 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import gpytorch
 import torch
 from torch import Tensor
 
-from harmonicgp._validation import whole_number
+from harmonicgp._validation import first_order, whole_number
 from harmonicgp.actions.translation import check_latitude
 from harmonicgp.backend.linalg import Factor
-from harmonicgp.features.base import Features, KernelView, PointFunction, Stacks, Whitened
-from harmonicgp.kernels.zonal import ZonalKernel, zonal_offset_spectrum, zonal_spectrum
+from harmonicgp.backend.threads import in_blocks
+from harmonicgp.features.base import Features, KernelView, Piece, PointFunction, Snapshot, Whitened
+from harmonicgp.features.evaluation import Shapes, Stacks
+from harmonicgp.features.residual import IndependentResidual
+from harmonicgp.features.waves import GridWaves, PointWaves, WaveEvaluation, Waves, narrowed, waves_at
+from harmonicgp.kernels.zonal import ZonalKernel, zonal_block, zonal_offset_spectrum, zonal_spectrum, zonal_tiles
 
 #: Longitudes this near to a lattice, in its steps, lie on it: the rounding of float32 degrees.
 ON_LATTICE = 1e-3
+#: Offsets from a lattice that differ by less than this, in its steps, are one: columns of one grid then share their features.
+SAME_OFFSET = 1e-10
 #: Numbers that a chunk of columns may hold.
 _CHUNK = 1 << 25
+
+
+@dataclass(frozen=True)
+class GlobeGrid:
+    """The cells of a grid of latitudes [rows] and longitudes [columns], degrees in float64.
+
+    Examples:
+        >>> import torch
+        >>> GlobeGrid(torch.tensor([0.0, 10.0]), torch.tensor([5.0])).points()[:, 0]
+        tensor([[ 5.,  0.],
+                [ 5., 10.]])
+    """
+
+    latitudes: Tensor
+    longitudes: Tensor
+
+    def points(self) -> Tensor:
+        """(longitude, latitude) of every cell, [rows, columns, 2]."""
+        latitude, longitude = torch.meshgrid(self.latitudes, self.longitudes, indexing="ij")
+        return torch.stack((longitude, latitude), -1)
 
 
 class LongitudeFeatures(Features):
@@ -39,6 +67,9 @@ class LongitudeFeatures(Features):
         order: n of the group Cyclic(n): for a grid, its longitudes around the whole circle. None is the circle group, all
             longitudes, for the RBF kernel only: the harmonics of others fall too slowly for a finite transform.
         meridian: the longitude of the inducing points; for a grid, one of its own.
+        dtype: the precision of the features of grids.
+
+    Inputs are points [n, 2], longitude and latitude, or a `GlobeGrid`.
 
     Examples:
         >>> import torch
@@ -47,10 +78,9 @@ class LongitudeFeatures(Features):
         >>> features = LongitudeFeatures(GlobeKernel(RBFKernel()), torch.linspace(-80, 80, 5), t_max=3)
         >>> features.shapes, features.n_features
         (((7, 5),), 35)
-        >>> with torch.no_grad():
-        ...     stacks, residual = features(torch.tensor([[10.0, 20.0], [30.0, -50.0]]))
-        >>> stacks[0].shape, residual.shape
-        (torch.Size([7, 5, 2]), torch.Size([2]))
+        >>> evaluation = features(torch.tensor([[10.0, 20.0], [30.0, -50.0]]))
+        >>> evaluation.cells, evaluation.dense().stacks[0].shape
+        ((2,), torch.Size([7, 5, 2]))
     """
 
     def __init__(
@@ -60,8 +90,10 @@ class LongitudeFeatures(Features):
         t_max: int,
         order: int | None = None,
         meridian: float = 0.0,
+        dtype: torch.dtype = torch.float64,
     ) -> None:
         super().__init__(kernel)
+        self.dtype = dtype
         self.zonal = ZonalKernel.of(kernel)
         if latitudes.dim() != 1 or len(latitudes) == 0 or not torch.isfinite(latitudes).all():
             raise ValueError(f"latitudes must be [m] finite numbers; got shape {tuple(latitudes.shape)}.")
@@ -93,7 +125,7 @@ class LongitudeFeatures(Features):
         return self.t_max - int(self.order is not None and 2 * self.t_max == self.order and self.t_max > 0)
 
     @property
-    def shapes(self) -> tuple[tuple[int, int], ...]:
+    def shapes(self) -> Shapes:
         """One stack: cosines of t = 0 .. t_max, then sines of t = 1 .. ."""
         return ((self.t_max + 1 + self.n_sines, len(self.Z)),)
 
@@ -126,17 +158,57 @@ class LongitudeFeatures(Features):
         place = torch.round(angle / step)
         left = angle - place * step
         left = torch.where(left.abs() <= ON_LATTICE * step, torch.zeros_like(left), left)
+        left = (left / (SAME_OFFSET * step)).round() * (SAME_OFFSET * step)
         return (place % self.order) * step, left
 
+    def check(self, x: Any, name: str = "X") -> None:
+        """Raise a clear error unless x is a `GlobeGrid` or points [n, 2]."""
+        if isinstance(x, GlobeGrid):
+            check_latitude(x.latitudes, name)
+        else:
+            super().check(x, name)
+
+    def cells(self, x: Any) -> tuple[int, ...]:
+        """(rows, columns) of a grid, (n,) of points."""
+        return (len(x.latitudes), len(x.longitudes)) if isinstance(x, GlobeGrid) else super().cells(x)
+
+    @property
+    def chunk(self) -> int:
+        """Parallels whose features stay small."""
+        return max(1, _CHUNK // ((self.t_max + 1) * len(self.Z)))
+
+    def pieces(self, x: Any, size: int) -> Iterator[Piece]:
+        """Rows of a grid, columns of one lattice at a time; or points that share parallels."""
+        if isinstance(x, GlobeGrid):
+            _, left = self.offsets(x.longitudes)
+            for offset in left.unique():
+                columns = (left == offset).nonzero()[:, 0]
+                for start in range(0, len(x.latitudes), self.chunk):
+                    rows = slice(start, min(start + self.chunk, len(x.latitudes)))
+                    yield (rows, columns), GlobeGrid(x.latitudes[rows], x.longitudes[columns])
+            return
+        parallels, place = self.parallels_of(x)
+        order = torch.argsort(place, stable=True)
+        edges = torch.arange(0, len(parallels) + self.chunk, self.chunk, device=place.device)
+        ends = torch.searchsorted(place[order].contiguous(), edges).tolist()
+        for start, stop in pairwise(ends):
+            if stop > start:
+                yield (order[start:stop],), x[order[start:stop]]
+
+    def parallels_of(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The different (latitude, offset from the lattice) of points x [n, 2], and which each point has."""
+        _, left = self.offsets(x[:, 0])
+        parallels, place = torch.unique(torch.stack((x[:, 1].double(), left), -1), dim=0, return_inverse=True)
+        return parallels, place
+
     def whiten(self) -> LongitudeWhitened:
-        """One Cholesky factor for each frequency. Without a graph: see `inference.fields` for gradients."""
-        K = zonal_spectrum(self.zonal, self.latitudes, self.latitudes, self.t_max, self.nodes())
+        """One Cholesky factor for each frequency. Gradients pass through the evaluations."""
         with torch.no_grad():
+            K = zonal_spectrum(self.zonal, self.latitudes, self.latitudes, self.t_max, self.nodes())
             K *= self.multiplicity()[:, None, None]
-            variance = float(self.zonal.scale.detach())
-            factor = Factor.of(K, variance)
+            factor = Factor.of(K, float(self.zonal.scale.detach()))
             alive = K.diagonal(dim1=-2, dim2=-1).amax(-1) > factor.jitter
-        return LongitudeWhitened(self.view, self, factor, alive)
+        return LongitudeWhitened(self.view, Snapshot.of(self, self.view), self, factor, alive)
 
 
 @dataclass(frozen=True)
@@ -144,9 +216,53 @@ class LongitudeWhitened(Whitened):
     """The factors, and the features of parallels."""
 
     view: KernelView
+    snapshot: Snapshot
     features: LongitudeFeatures
     factor: Factor
     alive: Tensor  #: [t_max + 1], frequencies that are more than rounding
+
+    def __call__(self, x: Any) -> WaveEvaluation:
+        """The waves of a `GlobeGrid`, or of points [n, 2]; differentiable in the kernel's parameters on the lattice."""
+        self.snapshot.check()
+        return self._grid(x) if isinstance(x, GlobeGrid) else self._points(x)
+
+    def _grid(self, grid: GlobeGrid) -> WaveEvaluation:
+        f = self.features
+        check_latitude(grid.latitudes)
+        angle, left = f.offsets(grid.longitudes)
+        if bool((left != left[0]).any()):
+            raise ValueError(
+                f"longitudes lie off the lattice of {f.order} around {f.meridian}: use the circle group (RBF kernel), or "
+                "take them as scattered points."
+            )
+        offsets = left[0].expand(len(grid.latitudes)) if bool(left[0]) else None
+        waves = GridWaves(len(grid.latitudes), *waves_at(f.t_max, f.n_sines, angle, f.dtype))
+        return self._evaluated(grid.latitudes, offsets, waves, f.dtype)
+
+    def _points(self, x: Tensor) -> WaveEvaluation:
+        f = self.features
+        check_latitude(x[:, 1])
+        angle, _ = f.offsets(x[:, 0])
+        parallels, place = f.parallels_of(x)
+        offsets = parallels[:, 1] if bool(parallels[:, 1].any()) else None
+        waves = PointWaves(len(parallels), place, *waves_at(f.t_max, f.n_sines, angle, torch.float64))
+        return self._evaluated(parallels[:, 0], offsets, waves, torch.float64)
+
+    def _evaluated(self, latitudes: Tensor, offsets: Tensor | None, waves: Waves, dtype: torch.dtype) -> WaveEvaluation:
+        f = self.features
+        parameters = [p for p in f.view.parameters() if p.requires_grad]  # type: ignore[attr-defined]
+        if offsets is not None:
+            A = self.parallels(latitudes, offsets)
+            squares = A.abs().square()
+            if f.n_sines < f.t_max:  # the highest frequency is its own conjugate: what is imaginary is rounding
+                squares[-1] = A.real[-1].square()
+            explained = squares.sum((0, 1))
+        else:
+            A, explained = _Parallels.apply(self, latitudes, dtype, *parameters)
+        variance = (f.zonal.scale - explained).clamp_min(0.0)
+        grid = isinstance(waves, GridWaves)
+        residual = IndependentResidual(variance[:, None] if grid else variance[waves.row_of_cells()[0]])
+        return WaveEvaluation(A, f.n_sines, waves, residual)
 
     @torch.no_grad()
     def parallels(self, latitudes: Tensor, offsets: Tensor | None = None) -> Tensor:
@@ -165,44 +281,17 @@ class LongitudeWhitened(Whitened):
     def _solved(self, K: Tensor) -> Tensor:
         return self.factor.whiten(K, None if bool(self.alive.all()) else self.alive)[0]
 
-    def chunks(self, latitudes: Tensor, most: int | None = None) -> Iterator[slice]:
-        """Of columns, so that features stay small."""
-        size = max(1, _CHUNK // ((self.features.t_max + 1) * len(self.features.Z)))
-        size = size if most is None else min(size, most)
-        return (slice(i, min(i + size, len(latitudes))) for i in range(0, len(latitudes), size))
-
-    def variance(self) -> float:
-        """k(x, x)."""
-        return float(self.features.zonal.scale.detach())
-
     def explained(self, x: Tensor) -> tuple[Stacks, Tensor]:
-        """a(x), and |a(x)|^2 over all blocks; points of one parallel share the work."""
-        f = self.features
-        if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in f.parameters()):
-            raise RuntimeError(
-                "these features have no gradient of their own: evaluate them within torch.no_grad(); hyper-parameters are "
-                "learned by inference.fields.field_bound."
-            )
-        check_latitude(x[:, 1])
-        angle, left = f.offsets(x[:, 0])
-        unique, places = torch.unique(torch.stack((x[:, 1].double(), left), -1), dim=0, return_inverse=True)
-        a = self.parallels(unique[:, 0], unique[:, 1])[..., places]  # [t_max + 1, m, n]
-        phase = torch.arange(f.t_max + 1)[:, None] * (angle * (math.pi / 180))
-        cos, sin = phase.cos()[:, None], phase.sin()[:, None]
-        squares = (a.abs().square()).sum((0, 1))
-        if a.is_complex():
-            cosines, sines = a.real * cos - a.imag * sin, a.real * sin + a.imag * cos
-        else:
-            cosines, sines = a * cos, a * sin
-        if f.n_sines < f.t_max and a.is_complex():  # the highest is its own conjugate: what is imaginary is rounding
-            squares = squares - a.imag[-1].square().sum(0)
-        return (torch.cat((cosines, sines[1 : f.n_sines + 1])).to(x.dtype),), squares.to(x.dtype)
+        """a(x), and |a(x)|^2 over all blocks, in the precision of x."""
+        evaluation = self._points(x).dense()
+        explained = self.view.xx(x) - evaluation.residual.variance
+        return tuple(a.to(x.dtype) for a in evaluation.stacks), explained.to(x.dtype)
 
     def project(self, function: PointFunction) -> Stacks:
         """By the transform of the function along the parallels of the inducing points."""
         f, n = self.features, self.features.nodes()
-        turns = torch.arange(n, dtype=torch.float64) * (360.0 / n)
         Z = f.Z.detach().double()
+        turns = torch.arange(n, dtype=torch.float64, device=Z.device) * (360.0 / n)
         around = torch.stack((f.meridian + turns[:, None].expand(n, len(Z)), Z[:, 1].expand(n, -1)), -1)
         values = torch.stack([function(points.to(f.Z.dtype)).double() for points in around], 0)  # [n, m, samples]
         hat = torch.fft.fft(values, dim=0)[: f.t_max + 1] / n * f.multiplicity()[:, None, None]
@@ -210,3 +299,69 @@ class LongitudeWhitened(Whitened):
         return (
             torch.cat((self._solved(hat.real.contiguous()), -self._solved(hat.imag.contiguous())[1 : f.n_sines + 1])),
         )
+
+
+class _Parallels(torch.autograd.Function):
+    """The features of parallels and their squares, from the kernel's parameters; the backward pass evaluates the kernel again."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, whitened: LongitudeWhitened, latitudes: Tensor, dtype: torch.dtype, *parameters: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        f = whitened.features
+        A = torch.empty(f.t_max + 1, len(f.Z), len(latitudes), dtype=dtype, device=latitudes.device)
+        explained = torch.empty(len(latitudes), dtype=torch.float64, device=latitudes.device)
+        for rows in _slices(len(latitudes), f.chunk):
+            a = whitened.parallels(latitudes[rows])
+            explained[rows] = a.square().sum((0, 1))
+            A[..., rows] = narrowed(a, dtype)
+        ctx.save_for_backward(A)
+        ctx.whitened, ctx.latitudes, ctx.parameters = whitened, latitudes, parameters
+        return A, explained
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, gA: Tensor, g_explained: Tensor) -> tuple[Tensor | None, ...]:
+        (A,) = ctx.saved_tensors
+        whitened, latitudes = ctx.whitened, ctx.latitudes
+        f, factor = whitened.features, whitened.factor
+        L, Z, T = factor.L, f.latitudes, f.t_max + 1
+        twice, alive = f.multiplicity()[:, None, None], whitened.alive.to(A.dtype)[:, None, None]
+        double = (2 * g_explained).to(A.dtype)
+        product = torch.zeros_like(L)  # G A', summed over the rows
+        sums = [torch.zeros_like(p) for p in ctx.parameters]
+        for rows in _slices(len(latitudes), f.chunk):
+            G = L.new_empty(T, len(Z), rows.stop - rows.start)
+
+            def work(t: slice, rows: slice = rows, G: Tensor = G) -> None:
+                a = A[t, :, rows]
+                g = torch.addcmul(gA[t, :, rows], a, double[rows]).mul_(alive[t])
+                product[t] += g @ a.mT
+                torch.linalg.solve_triangular(L[t].mT, g.double(), upper=True, out=G[t])
+                G[t] *= twice[t]
+
+            in_blocks(work, T, len(Z))
+            _pass_on(f, Z, latitudes[rows], G, ctx.parameters, sums)
+        gK = factor.carried(product)
+        for t in range(T):
+            gK[t] = (0.5 * float(twice[t])) * (gK[t] + gK[t].mT)
+        _pass_on(f, Z, Z, gK, ctx.parameters, sums)
+        return None, None, None, *sums
+
+
+def _slices(n: int, size: int) -> Iterator[slice]:
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
+def _pass_on(
+    f: LongitudeFeatures, p: Tensor, q: Tensor, gradient: Tensor, parameters: tuple[Tensor, ...], sums: list[Tensor]
+) -> None:
+    """Add the gradients that c_t(p, q) hands to the kernel's parameters, tile by tile."""
+    for rows, columns in zonal_tiles(f.zonal, p, q, f.nodes()):
+        if rows.stop > rows.start:
+            with torch.enable_grad():
+                block = zonal_block(f.zonal, p[rows], q[columns], f.t_max, f.nodes())
+                parts = torch.autograd.grad(block, parameters, gradient[:, rows, columns], allow_unused=True)
+            for total, part in zip(sums, parts, strict=True):
+                if part is not None:
+                    total += part

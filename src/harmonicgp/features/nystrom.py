@@ -7,7 +7,6 @@ from torch import Tensor
 
 from harmonicgp._validation import check_points, whole_number
 from harmonicgp.features.base import Features
-from harmonicgp.inference.closed_form import chunks
 
 
 @torch.no_grad()
@@ -24,7 +23,7 @@ def trace_error(features: Features, X: Tensor, chunk_size: int = 4096) -> float:
     """
     check_points(X, "X")
     whitened = features.whiten()
-    return float(sum(whitened(X[rows]).residual.double().sum() for rows in chunks(len(X), chunk_size)))
+    return float(sum(whitened(part).residual.variance.double().sum() for _, part in features.pieces(X, chunk_size)))
 
 
 def minimise_trace_error(
@@ -42,7 +41,7 @@ def minimise_trace_error(
     best, kept, curve = float("inf"), [p.detach().clone() for p in inducing], []
     for step in range(steps + 1):
         rows = torch.randperm(len(X), generator=generator)[:batch_size] if batch_size < len(X) else slice(None)
-        loss = features(X[rows]).residual.mean()
+        loss = features(X[rows]).residual.variance.mean()
         curve.append(float(loss.detach()))
         if curve[-1] < best:
             best, kept = curve[-1], [p.detach().clone() for p in inducing]

@@ -9,14 +9,8 @@ import torch
 from torch import Tensor
 
 from harmonicgp.backend.linalg import Factor
-from harmonicgp.features.base import (
-    Features,
-    KernelView,
-    PointFunction,
-    Stacks,
-    Whitened,
-    inducing_parameter,
-)
+from harmonicgp.features.base import Features, KernelView, PointFunction, Snapshot, Whitened, inducing_parameter
+from harmonicgp.features.evaluation import Shapes, Stacks
 
 
 class OrthogonalFeatures(Features):
@@ -38,7 +32,7 @@ class OrthogonalFeatures(Features):
         self.O = inducing_parameter(O, learn_inducing, "O")
 
     @property
-    def shapes(self) -> tuple[tuple[int, int], ...]:
+    def shapes(self) -> Shapes:
         """Two blocks, in one stack where they are of one size."""
         m, o = self.Z.shape[-2], self.O.shape[-2]
         return ((2, m),) if m == o else ((1, m), (1, o))
@@ -54,12 +48,15 @@ class OrthogonalFeatures(Features):
         left = K_O.detach().diagonal() > 30 * torch.finfo(K_O.dtype).eps ** 0.5 * variance.detach().max()
         K_O = torch.where(left[:, None] & left, K_O, torch.diag_embed(variance.detach().max().expand(len(left))))
         second = Factor.of(K_O, variance, what="second inducing inputs")
-        return _OrthogonalWhitened(self.view, self.Z, self.O, first, second, A, left[:, None])
+        return _OrthogonalWhitened(
+            self.view, Snapshot.of(self, self.view), self.Z, self.O, first, second, A, left[:, None]
+        )
 
 
 @dataclass(frozen=True)
 class _OrthogonalWhitened(Whitened):
     view: KernelView
+    snapshot: Snapshot
     Z: Tensor
     O: Tensor  # noqa: E741
     first: Factor

@@ -8,14 +8,8 @@ import gpytorch
 from torch import Tensor
 
 from harmonicgp.backend.linalg import Factor
-from harmonicgp.features.base import (
-    Features,
-    KernelView,
-    PointFunction,
-    Stacks,
-    Whitened,
-    inducing_parameter,
-)
+from harmonicgp.features.base import Features, KernelView, PointFunction, Snapshot, Whitened, inducing_parameter
+from harmonicgp.features.evaluation import Shapes, Stacks
 
 
 class SparseFeatures(Features):
@@ -25,8 +19,8 @@ class SparseFeatures(Features):
         >>> import torch
         >>> from gpytorch.kernels import RBFKernel
         >>> features = SparseFeatures(RBFKernel(), torch.randn(5, 2))
-        >>> stacks, residual = features(torch.randn(7, 2))
-        >>> stacks[0].shape, residual.shape
+        >>> evaluation = features(torch.randn(7, 2))
+        >>> evaluation.stacks[0].shape, evaluation.residual.variance.shape
         (torch.Size([1, 5, 7]), torch.Size([7]))
     """
 
@@ -35,19 +29,22 @@ class SparseFeatures(Features):
         self.Z = inducing_parameter(Z, learn_inducing)
 
     @property
-    def shapes(self) -> tuple[tuple[int, int], ...]:
+    def shapes(self) -> Shapes:
         """One block of m features."""
         return ((1, self.Z.shape[-2]),)
 
     def whiten(self) -> Whitened:
         """L L' = k(Z, Z)."""
         K = self.view.zz(self.Z, self.Z)
-        return _SparseWhitened(self.view, self.Z, Factor.of(K, K.diagonal(dim1=-2, dim2=-1)))
+        return _SparseWhitened(
+            self.view, Snapshot.of(self, self.view), self.Z, Factor.of(K, K.diagonal(dim1=-2, dim2=-1))
+        )
 
 
 @dataclass(frozen=True)
 class _SparseWhitened(Whitened):
     view: KernelView
+    snapshot: Snapshot
     Z: Tensor
     factor: Factor
 

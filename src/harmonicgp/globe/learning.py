@@ -11,36 +11,38 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
 import gpytorch
 import numpy as np
 import torch
 from torch import Tensor
 
-from harmonicgp.backend.linalg import NotPositiveDefiniteError
-from harmonicgp.features.longitude import LongitudeFeatures
-from harmonicgp.globe.closed_form import field_bound
+from harmonicgp.features import GlobeGrid, LongitudeFeatures
 from harmonicgp.globe.fields import Field
+from harmonicgp.inference.collapsed import Passes, collapsed_bound
 from harmonicgp.kernels.globe import GlobeKernel
-from harmonicgp.likelihoods.observation import Bound
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
+from harmonicgp.likelihoods.observation import Bound, GaussianObservation
+from harmonicgp.training.minimiser import Array, minimise
 
 #: Rows of a grid from which on strips stand for it, the share of rows that they hold, and how many there are.
 STRIPS_FROM, STRIPS_SHARE, STRIPS = 120, 0.12, 6
-#: The longest step of a logarithm in learning.
-LONGEST = 0.7
 #: The residual of the features, on average, may be this share of the noise: neighbouring cells share it, so that it does not
 #: average out as noise does.
 RESIDUAL_SHARE = 0.002
 
-BASES: dict[str, Callable[[], gpytorch.kernels.Kernel]] = {
+BASES: dict[str, Callable[..., gpytorch.kernels.Kernel]] = {
     "rbf": gpytorch.kernels.RBFKernel,
-    "matern32": lambda: gpytorch.kernels.MaternKernel(nu=1.5),
-    "matern52": lambda: gpytorch.kernels.MaternKernel(nu=2.5),
+    "matern32": partial(gpytorch.kernels.MaternKernel, nu=1.5),
+    "matern52": partial(gpytorch.kernels.MaternKernel, nu=2.5),
 }
+
+
+def log_scale() -> gpytorch.constraints.GreaterThan:
+    """A positive parameter whose raw value is its logarithm."""
+    return gpytorch.constraints.GreaterThan(0.0, transform=torch.exp, inv_transform=torch.log)
 
 
 @dataclass(frozen=True)
@@ -68,16 +70,34 @@ class GlobeModel:
         return self.south + (torch.arange(self.m, dtype=torch.float64) + 0.5) * self.step
 
     def globe_kernel(self) -> gpytorch.kernels.ScaleKernel:
-        """The kernel, in float64."""
-        base = BASES[self.kernel]().double()
-        kernel = gpytorch.kernels.ScaleKernel(GlobeKernel(base)).double()
+        """The kernel, in float64; raw parameters are logarithms."""
+        with torch.device("cpu"):
+            base = BASES[self.kernel](lengthscale_constraint=log_scale())
+            kernel = gpytorch.kernels.ScaleKernel(GlobeKernel(base), outputscale_constraint=log_scale()).double()
         base.lengthscale, kernel.outputscale = self.lengthscale, self.scale
         return kernel
 
-    def features(self, latitudes: Tensor | None = None) -> LongitudeFeatures:
+    def observation(self) -> GaussianObservation:
+        """The noise, in float64; its raw parameter is a logarithm."""
+        with torch.device("cpu"):
+            likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=log_scale()).double()
+        likelihood.noise = self.s2
+        return GaussianObservation(likelihood)
+
+    def features(self, latitudes: Tensor | None = None, dtype: torch.dtype = torch.float64) -> LongitudeFeatures:
         """With inducing points at given latitudes, or at all of its own."""
         Z = self.latitudes() if latitudes is None else latitudes
-        return LongitudeFeatures(self.globe_kernel(), Z, self.t_max, self.order, self.meridian)
+        return LongitudeFeatures(self.globe_kernel(), Z, self.t_max, self.order, self.meridian, dtype)
+
+    def with_logarithms(self, theta: Array) -> GlobeModel:
+        """The same with lengthscale, scale and noise from their logarithms."""
+        lengthscale, scale, s2 = np.exp(theta).tolist()
+        return replace(self, lengthscale=lengthscale, scale=scale, s2=s2)
+
+    @property
+    def logarithms(self) -> Array:
+        """Of lengthscale, scale and noise."""
+        return np.log([self.lengthscale, self.scale, self.s2])
 
 
 def strips(field: Field, seed: int = 0) -> list[Field]:
@@ -97,48 +117,6 @@ def strips(field: Field, seed: int = 0) -> list[Field]:
     return found
 
 
-class _Objective:
-    """The negative bound a cell of some fields, and its gradient by log lengthscale, log scale and log noise."""
-
-    def __init__(self, model: GlobeModel, fields: list[Field], bound: Bound, dtype: torch.dtype) -> None:
-        self.model, self.fields, self.bound, self.dtype = model, fields, bound, dtype
-        self.cells = sum(field.n_cells * len(field.values) for field in fields)
-        self.history: list[dict[str, float]] = []
-        self.began = time.perf_counter()
-
-    def at(self, theta: Array) -> GlobeModel:
-        """The model of three logarithms."""
-        lengthscale, scale, s2 = np.exp(theta).tolist()
-        return replace(self.model, lengthscale=lengthscale, scale=scale, s2=s2)
-
-    def __call__(self, theta: Array) -> tuple[float, Array]:
-        model = self.at(theta)
-        total, slope = 0.0, np.zeros(3)
-        for field in self.fields:
-            value, own = self._one(model, field)
-            total, slope = total + value, slope + own
-        self.history.append({
-            "bound": total / self.cells, "lengthscale": model.lengthscale, "scale": model.scale, "noise": model.s2,
-            "rows": float(sum(len(field.latitudes) for field in self.fields)), "seconds": time.perf_counter() - self.began,
-        })  # fmt: skip
-        return -total / self.cells, -slope / self.cells
-
-    def _one(self, model: GlobeModel, field: Field) -> tuple[float, Array]:
-        Z, margin = model.latitudes(), model.step
-        Z = Z[(field.latitudes.min() - margin < Z) & (field.latitudes.max() + margin > Z)]
-        features = model.features(Z if len(Z) else field.latitudes[len(field.latitudes) // 2][None])
-        s2 = torch.tensor(model.s2, dtype=torch.float64, requires_grad=True)
-        fit = field_bound(features, field, s2, self.bound, self.dtype)
-        kernel: Any = features.view.kernel  # type: ignore[attr-defined]
-        base = kernel.base_kernel.base_kernel
-        # softplus'(raw) = 1 - exp(-value); from raw to the logarithm
-        by_raw = (base.raw_lengthscale.grad, kernel.raw_outputscale.grad)
-        values = (model.lengthscale, model.scale)
-        slopes = [-float(g) * value / -math.expm1(-value) for g, value in zip(by_raw, values, strict=True)]
-        assert s2.grad is not None
-        return fit.bound, np.array([*slopes, -float(s2.grad) * model.s2])
-
-
 def first_guess(field: Field, step: float) -> tuple[float, float, float]:
     """A lengthscale of one and a half steps (degrees), the variance of the field, and a tenth of it as noise."""
     values = field.values[:, field.present].double()
@@ -149,31 +127,84 @@ def first_guess(field: Field, step: float) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class Learned:
-    """What the strips have shown."""
+    """The model of the highest bound, that bound a cell, and the way there."""
 
     model: GlobeModel
-    bound: float  #: a cell, on the strips
+    bound: float
     history: list[dict[str, float]]
-    whole: bool  #: whether the strips are all there is
-    free: Array  #: which of the three are learned
-    inverse: Array  #: of the curvature, by the free logarithms
+    whole: bool = True  #: whether all data were looked at, not only strips
+    inverse: Array | None = None  #: of the curvature, by the three logarithms; zero for those that are fixed
 
-    def finished(
-        self, model: GlobeModel, fields: Sequence[Field], bound: Bound, dtype: torch.dtype, evaluations: int
-    ) -> tuple[GlobeModel, list[dict[str, float]]]:
-        """A few steps on all rows, with the curvature that the strips have shown; the best point seen is kept."""
-        objective = _Objective(model, list(fields), bound, dtype)
-        theta = np.log([model.lengthscale, model.scale, model.s2])
-        best, slope = objective(theta)
-        for _ in range(evaluations - 1):
-            step = np.zeros(3)
-            step[self.free] = -(self.inverse @ slope[self.free])
-            step *= min(1.0, 0.3 / max(1e-12, float(np.abs(step).max())))
-            value, new_slope = objective(theta + step)
-            if value >= best:
-                break
-            theta, best, slope = theta + step, value, new_slope
-        return objective.at(theta), objective.history
+
+#: The value of a model on some data, and its slopes by the three logarithms.
+Evidence = Callable[[GlobeModel], tuple[float, Array]]
+
+
+def maximise(
+    model: GlobeModel,
+    evidence: Evidence,
+    cells: float,
+    shortest: float,
+    fixed: tuple[bool, bool, bool] = (False, False, False),
+    max_evaluations: int = 40,
+    progress: Callable[[float], object] | None = None,
+) -> Learned:
+    """Lengthscale, scale and noise, those not `fixed`, at the largest evidence; `shortest` bounds the lengthscale."""
+    history: list[dict[str, float]] = []
+    start, free, began = model.logarithms, ~np.array(fixed), time.perf_counter()
+
+    def objective(x: Array) -> tuple[float, Array]:
+        if progress is not None:
+            progress(min(1.0, len(history) / max_evaluations))
+        theta = start.copy()
+        theta[free] = x
+        candidate = model.with_logarithms(theta)
+        value, slope = evidence(candidate)
+        history.append({
+            "bound": value / cells, "lengthscale": candidate.lengthscale, "scale": candidate.scale, "noise": candidate.s2,
+            "rows": cells, "seconds": time.perf_counter() - began,
+        })  # fmt: skip
+        return -value / cells, -slope[free] / cells
+
+    if not free.any():
+        value, _ = objective(start[free])
+        return Learned(model, -value, history)
+    variance = max(model.scale, 1e-12)
+    limits = np.log([
+        (min(shortest, model.lengthscale), 4.0), (1e-4 * variance, 1e4 * variance), (1e-7 * variance, 10 * variance)
+    ])  # fmt: skip
+    first = np.clip(start, limits[:, 0], limits[:, 1])
+    found = minimise(objective, first[free], limits[free], max_evaluations, ftol=1e-6)
+    theta = start.copy()
+    theta[free] = found.x
+    inverse = np.zeros((3, 3))
+    inverse[np.ix_(free, free)] = found.inverse
+    return Learned(model.with_logarithms(theta), -found.value, history, inverse=inverse)
+
+
+def fields_evidence(
+    fields: Sequence[Field], bound: Bound, dtype: torch.dtype
+) -> tuple[Callable[[GlobeModel], tuple[float, Array]], float]:
+    """The collapsed bound of some fields and its slopes, and the number of their values."""
+
+    def one(model: GlobeModel, field: Field) -> tuple[float, Array]:
+        Z, margin = model.latitudes(), model.step
+        Z = Z[(field.latitudes.min() - margin < Z) & (field.latitudes.max() + margin > Z)]
+        features = model.features(Z if len(Z) else field.latitudes[len(field.latitudes) // 2][None], dtype)
+        observation = model.observation()
+        form = collapsed_bound(
+            features, observation, field.grid, field.targets, bound=bound, noise=field.noise, gradient=True,
+            counts=field.present.to(dtype), passes=Passes(tolerance=1e-5),
+        )  # fmt: skip
+        kernel: Any = features.view.kernel  # type: ignore[attr-defined]
+        raw = (kernel.base_kernel.base_kernel.raw_lengthscale, kernel.raw_outputscale, observation.likelihood.raw_noise)
+        return form.bound, -np.array([float(p.grad) for p in raw])
+
+    def evidence(model: GlobeModel) -> tuple[float, Array]:
+        parts = [one(model, field) for field in fields]
+        return sum(value for value, _ in parts), np.sum([slope for _, slope in parts], axis=0)
+
+    return evidence, float(sum(field.n_cells * len(field.values) for field in fields))
 
 
 def learn(
@@ -186,78 +217,37 @@ def learn(
     progress: Callable[[float], object] | None = None,
 ) -> Learned:
     """Lengthscale, scale and noise, those not `fixed`, at the largest bound of strips of the fields."""
-    parts = [strip for field in few(fields) for strip in strips(field, seed)]
+    parts = [strip for field in sample_fields(fields) for strip in strips(field, seed)]
     whole = len(fields) == len(parts) and all(a is b for a, b in zip(fields, parts, strict=True))
-    objective = _Objective(model, parts, bound, torch.float64)
-    start = np.log([model.lengthscale, model.scale, model.s2])
-    free = ~np.array(fixed)
-    if not free.any():
-        value, _ = objective(start)
-        return Learned(model, -value, objective.history, whole, free, np.zeros((0, 0)))
-    variance = max(model.scale, 1e-12)
     shortest = 0.25 * min(math.radians(model.step), math.pi / (model.t_max + 1))
-    limits = np.log(
-        [(min(shortest, model.lengthscale), 4.0), (1e-4 * variance, 1e4 * variance), (1e-7 * variance, 10 * variance)]
-    )
-
-    def guarded(x: Array) -> tuple[float, Array]:
-        if progress is not None:
-            progress(min(1.0, len(objective.history) / max_evaluations))
-        theta = start.copy()
-        theta[free] = x
-        try:
-            value, slope = objective(theta)
-        except NotPositiveDefiniteError:
-            return 1e10, np.zeros(int(free.sum()))
-        return value, slope[free]
-
-    x, value, inverse = descend(guarded, start[free], limits[free], max_evaluations)
-    theta = start.copy()
-    theta[free] = x
-    return Learned(objective.at(theta), -value, objective.history, whole, free, inverse)
+    evidence, cells = fields_evidence(parts, bound, torch.float64)
+    found = maximise(model, evidence, cells, shortest, fixed, max_evaluations, progress)
+    return replace(found, whole=whole)
 
 
-def descend(
-    function: Callable[[Array], tuple[float, Array]], x: Array, limits: Array, evaluations: int
-) -> tuple[Array, float, Array]:
-    """A minimum of a few logarithms by BFGS within limits: no step is longer than `LONGEST`, so that none ends in the wild.
-
-    Gives the place, the value and the inverse of the curvature.
-    """
-    inverse, fresh = np.eye(len(x)), True
-    value, slope = function(x)
-    evaluations -= 1
-    while evaluations > 0:
-        step = -(inverse @ slope)
-        step = step * min(1.0, LONGEST / max(1e-12, float(np.abs(step).max())))
-        best = None
-        while evaluations > 0 and float(np.abs(step).max()) > 1e-4:
-            place = np.clip(x + step, limits[:, 0], limits[:, 1])
-            new, new_slope = function(place)
-            evaluations -= 1
-            if new < value - 1e-4 * abs(float(slope @ (place - x))):
-                best = place, new, new_slope
-                break
-            step = step * 0.3
-        if best is None:
-            if fresh:
-                break
-            inverse, fresh = np.eye(len(x)) * 0.1, True  # once more, downhill
-            continue
-        moved, turned = best[0] - x, best[2] - slope
-        bend = float(moved @ turned)
-        if bend > 1e-12:
-            if fresh:
-                inverse = np.eye(len(x)) * bend / float(turned @ turned)
-            left = np.eye(len(x)) - np.outer(moved, turned) / bend
-            inverse, fresh = left @ inverse @ left.T + np.outer(moved, moved) / bend, False
-        gained, (x, value, slope) = value - best[1], best
-        if gained < 1e-6 * max(1.0, abs(value)) and not fresh:
+def finish_on_all(
+    model: GlobeModel, learned: Learned, fields: Sequence[Field], bound: Bound, dtype: torch.dtype, evaluations: int
+) -> tuple[GlobeModel, list[dict[str, float]]]:
+    """A few Newton steps on all rows, with the curvature that the strips have shown; the best point seen is taken."""
+    evidence, cells = fields_evidence(fields, bound, dtype)
+    theta, history, began = model.logarithms, [], time.perf_counter()
+    best: tuple[float, Array] | None = None
+    for _ in range(evaluations):
+        candidate = model.with_logarithms(theta)
+        value, slope = evidence(candidate)
+        history.append({
+            "bound": value / cells, "lengthscale": candidate.lengthscale, "scale": candidate.scale, "noise": candidate.s2,
+            "rows": cells, "seconds": time.perf_counter() - began,
+        })  # fmt: skip
+        if best is not None and value <= best[0]:
             break
-    return x, value, inverse
+        best = value, theta
+        step = np.zeros(3) if learned.inverse is None else learned.inverse @ (slope / cells)
+        theta = theta + step * min(1.0, 0.3 / max(1e-12, float(np.abs(step).max())))
+    return (model if best is None else model.with_logarithms(best[1])), history
 
 
-def few(fields: Sequence[Field], most: int = 4) -> list[Field]:
+def sample_fields(fields: Sequence[Field], most: int = 4) -> list[Field]:
     """Some of many fields, and of each no more than eight slices: enough to learn three numbers from."""
     chosen = [
         fields[i] for i in sorted(set(np.linspace(0, len(fields) - 1, min(most, len(fields))).astype(int).tolist()))
@@ -275,13 +265,12 @@ def residual_share(model: GlobeModel, latitudes: Tensor) -> float:
     """
     Z = model.latitudes()
     reach = max(12 * model.step, math.degrees(min(3.0, 4 * model.lengthscale)))
-    total = 0.0
+    total, longitude = 0.0, torch.tensor([model.meridian], dtype=torch.float64, device=latitudes.device)
     for latitude in latitudes:
         near = Z[(Z - latitude).abs() <= reach]
         features = model.features(near if len(near) else Z[(Z - latitude).abs().argmin()][None])
-        whitened = features.whiten()
-        a = whitened.parallels(latitude[None])
-        total += max(0.0, whitened.variance() - float(a.square().sum()))
+        with torch.no_grad():
+            total += float(features(GlobeGrid(latitude[None], longitude)).residual.variance)
     return total / len(latitudes) / model.s2
 
 
@@ -323,3 +312,26 @@ def largest_sizes(rows: int, longitudes: int, extent: float, memory: float) -> t
     while m < min(rows, 4096) and (frequencies(m + 1) + 1) * (m + 1) * (4.0 * rows + 24.0 * (m + 1)) <= room:
         m += 1
     return m, frequencies(m)
+
+
+# Sizes for scattered points ---------------------------------------------------------------------------------------------
+
+#: Features of scattered points, at most, unless given: their matrix is held.
+MOST_POINT_FEATURES = 4096
+
+
+def latitude_span(latitudes: Array) -> tuple[float, float]:
+    """The latitudes for which points need inducing ones: theirs and a little more, or all where they cover most of the globe."""
+    low, high = float(latitudes.min()), float(latitudes.max())
+    if high - low > 150:
+        return -90.0, 90.0
+    margin = max(0.05 * (high - low), 1.0)
+    return max(-90.0, low - margin), min(90.0, high + margin)
+
+
+def point_sizes(extent: float) -> tuple[int, int]:
+    """Inducing latitudes over an extent of degrees, and frequencies that resolve as much, of at most `MOST_POINT_FEATURES`."""
+    m = 1
+    while (m + 1) * (2 * round(180 * (m + 1) / extent) + 1) <= MOST_POINT_FEATURES:
+        m += 1
+    return m, round(180 * m / extent)

@@ -6,46 +6,72 @@ hyper-parameters is that of the bound with q held fixed: no derivative goes thro
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from harmonicgp.features.base import Features
-from harmonicgp.inference.closed_form import ClosedForm, chunks, closed_form, gather_statistics, streaming_matvec
+from harmonicgp.features.evaluation import Evaluation
+from harmonicgp.features.longitude import GlobeGrid
+from harmonicgp.inference.closed_form import ClosedForm, closed_form
 from harmonicgp.inference.posterior import Family
+from harmonicgp.inference.statistics import EvaluationStatistics, chunks, gather_statistics, streaming_matvec
 from harmonicgp.likelihoods.observation import Bound, GaussianObservation
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How passes over the data are made."""
+
+    chunk_size: int = 4096  #: rows at a time
+    dense: bool | None = None  #: whether the F x F matrix is formed; None where it fits
+    tolerance: float = 1e-6  #: of conjugate gradients
 
 
 def collapsed_bound(
     features: Features,
     observation: GaussianObservation,
-    X: Tensor,
+    X: Tensor | GlobeGrid,
     y: Tensor,
     family: Family = "block",
     bound: Bound = "tight",
     noise: Tensor | None = None,
     gradient: bool = False,
-    chunk_size: int = 4096,
-    dense: bool | None = None,
+    counts: Tensor | None = None,
+    passes: Passes | None = None,
 ) -> ClosedForm:
     """The optimal posterior and the bound on log p(y) for Gaussian noise, all rows X [N, d], y [P, N].
 
-    With `gradient` the gradients of the *negative* bound are added to the parameters' `.grad`, ready for a minimiser: one
-    more pass, in chunks, with q held at its optimum. `dense=False` forms no F x F matrix.
+    X may also be a `GlobeGrid` with values y [P, rows, columns]; `counts` are zero where a cell is missing. `noise` are known
+    noise variances of the rows. With `gradient` the gradients of the *negative* bound are added to the parameters' `.grad`,
+    ready for a minimiser: one more pass, in chunks, with q held at its optimum.
     """
+    passes = Passes() if passes is None else passes
     if not isinstance(observation, GaussianObservation):
         raise TypeError("the collapsed bound is for Gaussian noise: give observe(GaussianLikelihood()).")
-    y = y[None] if y.dim() == 1 else y
-    with torch.no_grad():
-        s2 = float(observation.noise().double())
-        weights = None if noise is None else s2 / (s2 + noise.double())
-        whitened = features.whiten()
-        statistics = gather_statistics(whitened, features.shapes, X, y, weights, chunk_size, dense=dense)
-        matvec = None if statistics.S is not None else streaming_matvec(whitened, X, weights, chunk_size)
-        form = closed_form(statistics, s2, family, bound, matvec=matvec)
-    if gradient:
-        for rows in chunks(len(X), chunk_size):
-            stacks, residual = features(X[rows])
-            mean, variance = form.posterior.moments(stacks)
-            known = None if noise is None else noise[rows]
-            (-observation.terms(y[:, rows], mean, variance, residual, bound, known).sum()).backward()
+    s2 = float(observation.noise().detach().double())
+    weights = None if noise is None else s2 / (s2 + noise.double())
+    pieces: Iterable[tuple[Evaluation, slice]]
+    if isinstance(X, GlobeGrid):
+        with torch.set_grad_enabled(gradient):
+            evaluation = features(X)
+        statistics = EvaluationStatistics.of(evaluation.detach(), y, weights, counts)
+        form = closed_form(statistics, s2, family, bound, tolerance=passes.tolerance, max_iterations=200)
+        pieces = [(evaluation, slice(None))] if gradient else []
+    else:
+        y = y[None] if y.dim() == 1 else y
+        with torch.no_grad():
+            whitened = features.whiten()
+            size = passes.chunk_size
+            sums = gather_statistics(whitened, features.shapes, X, y, weights, size, dense=passes.dense, counts=counts)
+            matvec = None if sums.S is not None else streaming_matvec(whitened, X, weights, size, counts=counts)
+            form = closed_form(sums, s2, family, bound, matvec=matvec, tolerance=passes.tolerance)
+        pieces = ((features(X[rows]), rows) for rows in chunks(len(X), size)) if gradient else ()
+    for evaluation, rows in pieces:
+        mean, variance = form.posterior.moments(evaluation)
+        known = None if noise is None else noise[rows]
+        terms = observation.terms(y[:, rows], mean, variance, evaluation.residual, bound, known)
+        (-(terms if counts is None else terms * counts[rows]).sum()).backward()
     return form

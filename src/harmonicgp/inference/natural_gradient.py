@@ -21,13 +21,15 @@ likelihoods the caller guards the step (`training.problem`). With one block it i
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from harmonicgp.backend.linalg import conjugate_gradients, factorise, symmetric_product
 from harmonicgp.backend.threads import in_blocks
-from harmonicgp.features.base import Stacks
-from harmonicgp.inference.posterior import Posterior, across, arrange
+from harmonicgp.features.evaluation import DenseEvaluation, join_coefficients, split_coefficients
+from harmonicgp.inference.posterior import Posterior
 
 
 def _back(a: Tensor, values: Tensor, u: Tensor, Lambda: Tensor, rho: float) -> Tensor:
@@ -35,8 +37,8 @@ def _back(a: Tensor, values: Tensor, u: Tensor, Lambda: Tensor, rho: float) -> T
     out, rows = torch.empty_like(u), values.to(a.dtype)
 
     def work(b: slice) -> None:
-        own = (rows.expand(len(a[b]), -1, -1) @ a[b].mT).transpose(0, 1)
-        torch.add(own, (Lambda[:, b] @ u[:, b, :, None])[..., 0], alpha=1 - rho, out=out[:, b])
+        product = (rows.expand(len(a[b]), -1, -1) @ a[b].mT).transpose(0, 1)
+        torch.add(product, (Lambda[:, b] @ u[:, b, :, None])[..., 0], alpha=1 - rho, out=out[:, b])
 
     in_blocks(work, *a.shape[:2])
     return out
@@ -61,13 +63,13 @@ def _precisions(a: Tensor, Lambda: Tensor, lam: Tensor, scale: float, rho: float
     root = None if even else lam.sqrt()[:, None, None, :].to(a.dtype)
     weight = rho * scale * (level if even else 1.0)
     new, C = torch.empty_like(Lambda), torch.empty_like(Lambda)
-    info = torch.zeros(Lambda.shape[:2], dtype=torch.int32)
+    info = torch.zeros(Lambda.shape[:2], dtype=torch.int32, device=Lambda.device)
 
     def work(b: slice) -> None:
         S = symmetric_product(a[None, b] if root is None else a[b] * root)
-        own = torch.mul(Lambda[:, b], 1 - rho, out=new[:, b]).add_(S, alpha=weight)
-        own.diagonal(dim1=-2, dim2=-1).add_(rho)
-        C[:, b] = own
+        mixed = torch.mul(Lambda[:, b], 1 - rho, out=new[:, b]).add_(S, alpha=weight)
+        mixed.diagonal(dim1=-2, dim2=-1).add_(rho)
+        C[:, b] = mixed
         for p in range(len(C)):
             factorise(C[p, b], info[p, b])
 
@@ -77,9 +79,10 @@ def _precisions(a: Tensor, Lambda: Tensor, lam: Tensor, scale: float, rho: float
     return new, C
 
 
+@torch.no_grad()
 def natural_gradient_step(
     posterior: Posterior,
-    stacks: Stacks,
+    evaluation: DenseEvaluation,
     g: Tensor,
     lam: Tensor,
     scale: float,
@@ -89,13 +92,13 @@ def natural_gradient_step(
 ) -> Posterior:
     """A new posterior after one step of length rho on a batch.
 
-    `stacks` are the batch's features (no gradient is taken), `g` and `lam` [P, B] the sites at the present posterior,
-    `scale` N/B.
+    `evaluation` has the batch's features (no gradient is taken), `g` and `lam` [P, B] are the sites at the present posterior,
+    `scale` is N/B.
     """
     if not 0 < rho <= 1:
         raise ValueError(f"the step length rho must be in (0, 1]; got {rho}.")
-    stacks = arrange(tuple(a.detach() for a in stacks), posterior.family)
-    lam = lam.detach().clamp_min(0.0)
+    features = evaluation.detach() if posterior.family == "block" else evaluation.detach().joined()
+    stacks, lam = features.stacks, lam.detach().clamp_min(0.0)
     lam_precision = lam[: len(posterior.precisions[0])]  # one for all outputs where they share a precision
     new = [
         _precisions(a, Lambda, lam_precision, scale, rho)
@@ -104,35 +107,27 @@ def natural_gradient_step(
     precisions, factors = (tuple(part) for part in zip(*new, strict=True))
 
     means, old = posterior.means, posterior.precisions
-    feature_mean = across(stacks, means)
-    target = scale * (g.detach() + lam * feature_mean)  # [P, B]
-    rhs = [_back(a, rho * target, mu, Lambda, rho) for a, mu, Lambda in zip(stacks, means, old, strict=True)]
+    mu = posterior.mean_vector()
+    target = scale * (g.detach() + lam * features.project(mu))  # [P, B]
+    rhs = [_back(a, rho * target, u, Lambda, rho) for a, u, Lambda in zip(stacks, means, old, strict=True)]
     if sum(len(a) for a in stacks) == 1:  # one block: its own solve is the joint one
         (b,), (C,) = rhs, factors
         mean = torch.cholesky_solve(b[..., None], C.expand(*b.shape[:2], *C.shape[2:]))[..., 0]
         return Posterior(posterior.family, (mean,), precisions, factors)
 
-    sizes = [mu[0].numel() for mu in means]
-    shapes = [mu.shape for mu in means]
-
-    def unpack(v: Tensor) -> list[Tensor]:
-        return [part.reshape(shape) for part, shape in zip(v.split(sizes, -1), shapes, strict=True)]
-
-    def pack(parts: list[Tensor]) -> Tensor:
-        return torch.cat([part.flatten(1) for part in parts], -1)
-
     def matvec(v: Tensor) -> Tensor:
-        parts = unpack(v)
-        coupled = (rho * scale) * lam * across(stacks, parts)
-        return pack([
-            _back(a, coupled, u, Lambda, rho).add_(u, alpha=rho) for a, u, Lambda in zip(stacks, parts, old, strict=True)
+        coupled = (rho * scale) * lam * features.project(v)
+        return join_coefficients([
+            _back(a, coupled, u, Lambda, rho).add_(u, alpha=rho)
+            for a, u, Lambda in zip(stacks, split_coefficients(v, features.shapes), old, strict=True)
         ])  # fmt: skip
 
-    new_posterior = Posterior(posterior.family, means, precisions, factors)
-    halves = new_posterior.factors_in(stacks[0].dtype)  # a preconditioner need not be exact
+    candidate = Posterior(posterior.family, means, precisions, factors).working_in(features.dtype)
+    preconditioner = candidate.roots(features.dtype).stacks  # it need not be exact
 
     def precondition(v: Tensor) -> Tensor:
-        return pack([_solved(C, u) for u, C in zip(unpack(v), halves, strict=True)])
+        parts = zip(split_coefficients(v, features.shapes), preconditioner, strict=True)
+        return join_coefficients([_solved(C, u) for u, C in parts])
 
-    solution, _ = conjugate_gradients(matvec, pack(rhs), precondition, pack(list(means)), tolerance, max_iterations)
-    return new_posterior.moved(tuple(unpack(solution)))
+    solution, _ = conjugate_gradients(matvec, join_coefficients(rhs), precondition, mu, tolerance, max_iterations)
+    return replace(candidate, means=tuple(split_coefficients(solution, features.shapes)))

@@ -16,9 +16,10 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from harmonicgp.backend.linalg import NotPositiveDefiniteError
-from harmonicgp.features.base import Evaluation
-from harmonicgp.inference.closed_form import Statistics, closed_form
+from harmonicgp.features.evaluation import DenseEvaluation
+from harmonicgp.inference.closed_form import closed_form
 from harmonicgp.inference.posterior import Family
+from harmonicgp.inference.statistics import Statistics
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Refinement:
 @torch.no_grad()
 def heldout_score(
     statistics: Statistics,
-    held: Evaluation,
+    held: DenseEvaluation,
     y: Tensor,
     s2: float,
     scale: float = 1.0,
@@ -44,16 +45,15 @@ def heldout_score(
 ) -> float:
     """The mean log-density of held-out targets y [P, n] under the closed form at (s2, scale)."""
     posterior = closed_form(statistics, s2, family, "tight", scale).posterior
-    root = math.sqrt(scale)
-    mean, variance = posterior.moments(tuple(a * root for a in held.stacks))
-    total = variance.double() + scale * held.residual.double() + s2
+    mean, variance = posterior.moments(held.scaled(math.sqrt(scale)))
+    total = variance.double() + scale * held.residual.variance.double() + s2
     density = -0.5 * (2 * math.pi * total).log() - 0.5 * (y.double() - mean).square() / total
     return float(density.mean() if counts is None else (density * counts).sum() / (len(y) * counts.sum()))
 
 
 def refine(
     statistics: Statistics,
-    held: Evaluation,
+    held: DenseEvaluation,
     y: Tensor,
     s2: float,
     family: Family = "block",

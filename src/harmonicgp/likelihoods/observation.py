@@ -15,6 +15,7 @@ from gpytorch.likelihoods import MultitaskGaussianLikelihood
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
+from harmonicgp.features.residual import IndependentResidual, Residual
 from harmonicgp.likelihoods.poisson import PoissonLikelihood
 from harmonicgp.likelihoods.robustmax import RobustMaxLikelihood
 from harmonicgp.likelihoods.softmax import SoftmaxBoundLikelihood
@@ -80,11 +81,11 @@ class Observation(torch.nn.Module):
         latent = gpytorch.distributions.MultivariateNormal(mean, DiagLinearOperator(variance))
         return self.likelihood.expected_log_prob(y, latent).sum(0)
 
-    def terms(self, y: Tensor, mean: Tensor, variance: Tensor, residual: Tensor, bound: Bound,
+    def terms(self, y: Tensor, mean: Tensor, variance: Tensor, residual: Residual, bound: Bound,
               noise: Tensor | None = None) -> Tensor:  # fmt: skip
-        """The per-row terms of the bound, [n]; mean and variance [P, n] of the features' part, residual [n]."""
+        """The per-row terms of the bound, [n]; mean and variance [P, n] are those of the features' part of f."""
         self.check_bound(bound)
-        return self.expected(y, mean, variance + residual)
+        return self.expected(y, mean, variance + residual.variance)
 
     def sites(self, y: Tensor, mean: Tensor, variance: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """G = d e / d mean and lambda = -2 d e / d variance, clipped at zero, both [P, n]."""
@@ -112,21 +113,19 @@ class GaussianObservation(Observation):
 
     def expected(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """E log N(y; f, s2)."""
-        return self.terms(y, mean, variance, torch.zeros_like(variance[0]), "elbo")
+        return self.terms(y, mean, variance, IndependentResidual(torch.zeros_like(variance[0])), "elbo")
 
-    def terms(self, y: Tensor, mean: Tensor, variance: Tensor, residual: Tensor, bound: Bound,
+    def terms(self, y: Tensor, mean: Tensor, variance: Tensor, residual: Residual, bound: Bound,
               noise: Tensor | None = None) -> Tensor:  # fmt: skip
         """The paper's bound, the tight one (Titsias 2025), or the predictive log-likelihood, which is no bound."""
         s2 = self.noise(noise)
         if bound == "predictive":
-            total = s2 + variance + residual
+            total = s2 + variance + residual.variance
             return (-0.5 * (2 * math.pi * total).log() - 0.5 * (y - mean).square() / total).sum(0)
         fit = -0.5 * (2 * math.pi * s2).log() - 0.5 * ((y - mean).square() + variance) / s2
-        if bound == "tight":  # -1/2 log(1 + r/s2) in place of -r/(2 s2)
-            return (fit - 0.5 * torch.log1p(residual / s2)).sum(0)
-        if bound == "elbo":
-            return (fit - 0.5 * residual / s2).sum(0)
-        raise ValueError(f"bound must be one of {', '.join(map(repr, BOUNDS))}; got {bound!r}.")
+        if bound not in BOUNDS:
+            raise ValueError(f"bound must be one of {', '.join(map(repr, BOUNDS))}; got {bound!r}.")
+        return (fit - residual.cost(s2, tight=bound == "tight")).sum(0)
 
     def sites(self, y: Tensor, mean: Tensor, variance: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """G = (y - mean) / s2, lambda = 1 / s2."""

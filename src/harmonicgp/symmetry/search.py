@@ -14,7 +14,7 @@ from torch import Tensor
 
 from harmonicgp.features import Features
 from harmonicgp.features.nystrom import trace_error
-from harmonicgp.inference.closed_form import MAX_DENSE
+from harmonicgp.inference.statistics import MAX_DENSE
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.symmetry.candidates import (
     Candidate,

@@ -79,8 +79,7 @@ class Checkpoint:
                 for name, value in optimizer.state.get(p, {}).items():
                     tensors[f"adam.{i}.{name}"] = value
         if q is not None:
-            for i, (mean, Lambda, factor) in enumerate(zip(q.means, q.precisions, q.factors, strict=True)):
-                tensors |= {f"q.mean.{i}": mean, f"q.precision.{i}": Lambda, f"q.factor.{i}": factor}
+            tensors |= {f"q.{name}": tensor for name, tensor in q.state().items()}
         header = {
             "fingerprint": self._fingerprint,
             "course": course.state(),
@@ -116,7 +115,6 @@ class Checkpoint:
             setattr(course, name, value)
         q = None
         if header["family"] is not None:
-            n = sum(name.startswith("q.mean.") for name in tensors)
-            parts = [tuple(tensors[f"q.{part}.{i}"] for i in range(n)) for part in ("mean", "precision", "factor")]
-            q = Posterior(header["family"], *parts)
+            state = {name.removeprefix("q."): value for name, value in tensors.items() if name.startswith("q.")}
+            q = Posterior.from_state(header["family"], state)
         return q, dict(header["place"])

@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 from tqdm import tqdm
 
 from harmonicgp.features.base import Features
-from harmonicgp.inference.closed_form import closed_form, gather_statistics
+from harmonicgp.inference.closed_form import closed_form
+from harmonicgp.inference.statistics import gather_statistics
 from harmonicgp.likelihoods.observation import GaussianObservation
 from harmonicgp.training.finish import Validation
 from harmonicgp.training.fit import Callback, Fit, stop_wanted
+from harmonicgp.training.minimiser import Array, StopMinimisingError, minimise
 from harmonicgp.training.problem import Problem
 from harmonicgp.training.schedule import Schedule
 
@@ -30,10 +31,21 @@ def log_marginal(problem: Problem, gradient: bool = False) -> float:
     """Log p(y) of all rows, repeats counted; with `gradient`, that of *minus* log p(y) is added to the parameters' `.grad`."""
     observation = problem.observation
     assert isinstance(observation, GaussianObservation)
-    y, N, P = problem.centred().double(), problem.N, len(problem.y)
-    c = torch.ones(N, dtype=torch.float64) if problem.counts is None else problem.counts.double()
     K = problem.features.view.zx(problem.X, problem.X)
-    s2 = observation.noise(problem.noise).double().expand(N)
+    return gaussian_log_density(K, problem.centred(), observation.noise(problem.noise), problem.counts, gradient)
+
+
+def gaussian_log_density(
+    K: Tensor, y: Tensor, noise: Tensor, counts: Tensor | None = None, gradient: bool = False
+) -> float:
+    """Log N(y; 0, K + noise) of targets y [P, N] for a kernel matrix K [N, N] and noise variances [1] or [N].
+
+    A row that counts c times is c equal rows. With `gradient`, that of *minus* the value goes on to whatever K and the noise
+    were computed from. Minus infinity where the matrix has no Cholesky factor.
+    """
+    y, (P, N) = y.double(), y.shape
+    c = torch.ones(N, dtype=torch.float64, device=K.device) if counts is None else counts.double()
+    s2 = noise.double().expand(N)
     with torch.no_grad():
         # c equal rows are one row of noise s2/c, up to a factor that depends on s2
         H = K.detach().double() + torch.diag(s2 / c)
@@ -57,56 +69,36 @@ def log_marginal(problem: Problem, gradient: bool = False) -> float:
 
 def fit_exact(problem: Problem, plan: Schedule, callbacks: Sequence[Callback] = ()) -> Fit:
     """Kernel and noise by their marginal likelihood; the posterior in closed form. Z of the features must be X."""
-    assert isinstance(problem.observation, GaussianObservation)
     start = time.perf_counter()
     parameters = [p for p in problem.parameters() if p.requires_grad]
     history: list[dict[str, Any]] = []
     until = math.inf if plan.time_budget is None else 0.85 * plan.time_budget
     bar = tqdm(total=plan.max_steps, desc="fit", disable=None if plan.progress else True, leave=False)
-    best: tuple[float, np.ndarray[Any, Any]] = (math.inf, _pack(parameters))
 
-    def objective(values: np.ndarray[Any, Any]) -> tuple[float, np.ndarray[Any, Any]]:
-        nonlocal best
+    def objective(values: Array) -> tuple[float, Array]:
         _unpack(parameters, values)
         for p in parameters:
             p.grad = None
         loss = -log_marginal(problem, gradient=True) / problem.size
-        if not math.isfinite(loss):  # too far: send the search back
-            return 1e10, np.zeros_like(values)
-        slope = np.concatenate([
-            np.zeros(p.numel()) if p.grad is None else p.grad.detach().double().reshape(-1).numpy() for p in parameters
-        ]) / problem.size  # fmt: skip
-        if loss < best[0]:
-            best = (loss, values.copy())
+        if not math.isfinite(loss):
+            return math.inf, np.zeros_like(values)
         record = {"step": len(history) + 1, "bound": -loss, "seconds": time.perf_counter() - start}
         history.append(record)
         bar.update()
         bar.set_postfix(bound=f"{-loss:.3f}", refresh=False)
+        slope = _pack([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]) / problem.size
         if stop_wanted(callbacks, record) or record["seconds"] > until or len(history) >= plan.max_steps:
-            raise _EnoughError
+            raise StopMinimisingError(loss)
         return loss, slope
 
+    first = _pack(parameters)
     with bar:
-        try:
-            if parameters and plan.max_steps > 0:
-                minimize(
-                    objective,
-                    best[1],
-                    jac=True,
-                    method="L-BFGS-B",
-                    # far enough on a logarithmic scale; a softplus takes a period of 365 for 365
-                    bounds=[(min(v, 0.0) - 14.0, max(v, 0.0) + 14.0) for v in best[1]],
-                    options={"maxiter": plan.max_steps, "ftol": 1e-8, "gtol": 1e-6},
-                )
-        except _EnoughError:
-            pass
-    _unpack(parameters, best[1])
-    trained = time.perf_counter() - start
-    return _finish(problem, history, trained, start)
-
-
-class _EnoughError(Exception):
-    """The search was told to stop."""
+        if parameters and plan.max_steps > 0:
+            # far enough on a logarithmic scale; a softplus takes a period of 365 for 365
+            limits = np.stack((np.minimum(first, 0.0) - 14.0, np.maximum(first, 0.0) + 14.0), 1)
+            first = minimise(objective, first, limits, plan.max_steps).x
+    _unpack(parameters, first)
+    return _finish(problem, history, time.perf_counter() - start, start)
 
 
 @torch.no_grad()
@@ -144,17 +136,19 @@ def leave_one_out(problem: Problem) -> Validation | None:
     y, total = problem.centred().double(), 1 / inverse.diagonal()
     mean = y - (y @ inverse) * total
     variance = (total - D).clamp_min(0.0).expand(len(y), -1)
-    return Validation(torch.arange(problem.N), problem.latent(mean), variance, problem.counts, in_turn=True)
+    return Validation(
+        torch.arange(problem.N, device=problem.X.device), problem.latent(mean), variance, problem.counts, in_turn=True
+    )
 
 
-def _pack(parameters: Sequence[Tensor]) -> np.ndarray[Any, Any]:
+def _pack(parameters: Sequence[Tensor]) -> Array:
     if not parameters:
         return np.zeros(0)
-    return np.concatenate([p.detach().double().reshape(-1).numpy() for p in parameters])
+    return np.concatenate([p.detach().double().reshape(-1).cpu().numpy() for p in parameters])
 
 
 @torch.no_grad()
-def _unpack(parameters: Sequence[Tensor], values: np.ndarray[Any, Any]) -> None:
+def _unpack(parameters: Sequence[Tensor], values: Array) -> None:
     start = 0
     for p in parameters:
         p.copy_(torch.from_numpy(values[start : start + p.numel()]).reshape(p.shape))

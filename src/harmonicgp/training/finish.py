@@ -10,18 +10,13 @@ import gpytorch
 import torch
 from torch import Tensor
 
-from harmonicgp.features.base import Evaluation, Features, Whitened
-from harmonicgp.inference.closed_form import (
-    MAX_DENSE,
-    Statistics,
-    StreamedPosterior,
-    chunks,
-    closed_form,
-    gather_statistics,
-    streaming_matvec,
-)
+from harmonicgp.features.base import Features, Whitened
+from harmonicgp.features.evaluation import DenseEvaluation
+from harmonicgp.features.residual import IndependentResidual
+from harmonicgp.inference.closed_form import StreamedPosterior, closed_form
 from harmonicgp.inference.posterior import Family, Posterior
 from harmonicgp.inference.refinement import Refinement, refine
+from harmonicgp.inference.statistics import MAX_DENSE, Statistics, chunks, gather_statistics, streaming_matvec
 from harmonicgp.likelihoods.observation import Bound, GaussianObservation
 from harmonicgp.training.full_data import full_data_step
 from harmonicgp.training.problem import Problem
@@ -55,7 +50,7 @@ class Split:
 class Ending:
     """The final posterior, the bound per row, and how they were found."""
 
-    posterior: Posterior
+    posterior: Posterior | StreamedPosterior
     bound: float
     refinement: Refinement | None = None
     iterations: int = 0
@@ -153,19 +148,19 @@ def _better(statistics: Statistics, s2: float, name: Bound, size: float) -> Fami
     return "joint" if joint > block + JOINT_GAIN else "block"
 
 
-def _said(split: Split, evaluation: Evaluation, posterior: Posterior, scale: float) -> Validation:
+def _said(split: Split, evaluation: DenseEvaluation, posterior: Posterior, scale: float) -> Validation:
     """The moments of f at the held-out rows, which the posterior has not seen."""
     out, rows = split.held, split.rows
     assert out is not None
     assert rows is not None
-    mean, variance = posterior.moments(tuple(a * math.sqrt(scale) for a in evaluation.stacks))
-    return Validation(rows, out.latent(mean), variance + scale * evaluation.residual, out.counts)
+    mean, variance = posterior.moments(evaluation.scaled(math.sqrt(scale)))
+    return Validation(rows, out.latent(mean), variance + scale * evaluation.residual.variance, out.counts)
 
 
-def _evaluate(whitened: Whitened, X: Tensor, chunk_size: int = 4096) -> Evaluation:
-    parts = [whitened(X[rows]) for rows in chunks(len(X), chunk_size)]
+def _evaluate(whitened: Whitened, X: Tensor, chunk_size: int = 4096) -> DenseEvaluation:
+    parts = [whitened.dense(X[rows]) for rows in chunks(len(X), chunk_size)]
     stacks = tuple(torch.cat(stack, -1) for stack in zip(*(part.stacks for part in parts), strict=True))
-    return Evaluation(stacks, torch.cat([part.residual for part in parts]))
+    return DenseEvaluation(stacks, IndependentResidual(torch.cat([part.residual.variance for part in parts])))
 
 
 def outputscale(features: Features) -> gpytorch.kernels.ScaleKernel | None:

@@ -18,12 +18,13 @@ from tqdm import tqdm
 from harmonicgp.backend.memory import memory_kept
 from harmonicgp.backend.threads import no_threads_inside
 from harmonicgp.features.base import Features
-from harmonicgp.inference.closed_form import MAX_DENSE, closed_form, gather_statistics
+from harmonicgp.inference.closed_form import StreamedPosterior, closed_form
+from harmonicgp.inference.covariances import AdamPosterior
 from harmonicgp.inference.posterior import Family, Posterior
 from harmonicgp.inference.prediction import MeanFunction, Predictor
 from harmonicgp.inference.refinement import Refinement
+from harmonicgp.inference.statistics import MAX_DENSE, gather_statistics
 from harmonicgp.likelihoods.observation import Bound, GaussianObservation, Observation, observe
-from harmonicgp.training.adam import AdamPosterior
 from harmonicgp.training.checkpoints import Checkpoint, fingerprint
 from harmonicgp.training.finish import Split, Validation, finish
 from harmonicgp.training.full_data import full_data_step
@@ -49,7 +50,7 @@ class Fit:
 
     features: Features
     observation: Observation
-    posterior: Posterior
+    posterior: Posterior | StreamedPosterior
     mean: MeanFunction | None
     bound: float
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -87,42 +88,30 @@ def fit(
     callback gets a dict for every step, and may return True to stop; its "predictor" is a function that makes a `Predictor` of
     the model as it is then.
     """
-    plan = Schedule() if schedule is None else schedule
+    start, plan = time.perf_counter(), Schedule() if schedule is None else schedule
     if not isinstance(plan, Schedule):
         raise TypeError(f"schedule must be a harmonicgp.training.Schedule; got {type(plan).__name__}.")
     if mean is not None and not callable(mean):
         raise TypeError(f"mean must be a function of X, [n, d] -> [n]; got {mean!r}.")
+    if family not in ("block", "joint", "auto"):
+        raise ValueError(f'family must be "block", "joint" or "auto"; got {family!r}.')
     observation = observe(likelihood)
-    start = time.perf_counter()
     y, noise, counts = check_data(X, y, noise, counts, observation)
     check_model(features, likelihood, X)
     bound = bound or ("tight" if observation.is_gaussian else "elbo")
     observation.check_bound(bound)
     everything = Problem(features, observation, X.detach(), y.detach(), mean, noise, bound, counts)
-    streamed = features.n_features > MAX_DENSE  # then the joint matrix is never formed, in training neither
-    if family not in ("block", "joint", "auto"):
-        raise ValueError(f'family must be "block", "joint" or "auto"; got {family!r}.')
-    training_family: Family = "joint" if family == "joint" and not streamed else "block"
     split = _hold_out(everything, plan)
-    problem = split.trained
-    q: Posterior | AdamPosterior
-    P = observation.n_latent(len(y))
-    if plan.optimizer == "adam":
-        q = AdamPosterior(features.shapes, training_family, P, X.dtype)
-    else:
-        q = Posterior.prior(features.shapes, training_family, P, shared=observation.is_gaussian)
-    watched = (
-        split.held.part(torch.arange(min(MAX_WATCHED, split.held.N))) if split.held and plan.early_stopping else None
-    )
+    streamed = features.n_features > MAX_DENSE  # then the joint matrix is never formed, in training neither
+    training_family: Family = "joint" if family == "joint" and not streamed else "block"
     until = math.inf
     if plan.time_budget is not None:
-        until = max(
-            plan.time_budget - (time.perf_counter() - start) - _finish_seconds(problem, training_family, plan), 1e-3
-        )
+        spent = time.perf_counter() - start + _finish_seconds(split.trained, training_family, plan)
+        until = max(plan.time_budget - spent, 1e-3)
     checkpoint = None
     if plan.checkpoint is not None:
         checkpoint = Checkpoint(plan.checkpoint, fingerprint(everything, plan, family))
-    q, history = _Loop(problem, watched, q, plan, until, checkpoint).run(callbacks)
+    q, history = _Loop(split, training_family, plan, until, checkpoint).run(callbacks)
     result = Fit(features, observation, q, mean, history[-1]["bound"] if history else float("nan"), history)
     result.seconds["train"] = time.perf_counter() - start
     if plan.finish:
@@ -139,7 +128,7 @@ def _finish_seconds(problem: Problem, family: Family, plan: Schedule) -> float:
     """How long the finish will take, from a trial on one chunk of rows."""
     if not plan.finish:
         return 0.0
-    few = problem.part(torch.arange(min(plan.chunk_size, problem.N)))
+    few = problem.part(slice(0, min(plan.chunk_size, problem.N)))
     whitened = problem.features.whiten()
     start = time.perf_counter()
     if not isinstance(problem.observation, GaussianObservation):
@@ -187,29 +176,28 @@ class _Loop:
     """Steps on batches: q by natural gradients (or with the rest), everything else by Adam."""
 
     def __init__(
-        self,
-        problem: Problem,
-        watched: Problem | None,
-        q: Posterior | AdamPosterior,
-        plan: Schedule,
-        until: float,
-        checkpoint: Checkpoint | None,
+        self, split: Split, family: Family, plan: Schedule, until: float, checkpoint: Checkpoint | None
     ) -> None:
-        self.problem, self.watched, self.q, self.plan, self.until = problem, watched, q, plan, until
-        self.by_adam = isinstance(q, AdamPosterior)
-        self.parameters = problem.parameters() + (list(q.parameters()) if isinstance(q, AdamPosterior) else [])
-        betas = (0.9, 0.999) if self.by_adam else (0.9, 0.99)
+        problem, held = split.trained, split.held
+        self.problem, self.plan, self.until, self.checkpoint = problem, plan, until, checkpoint
+        self.watched = held.part(slice(0, min(MAX_WATCHED, held.N))) if held and plan.early_stopping else None
+        shapes, P, device = problem.features.shapes, problem.observation.n_latent(len(problem.y)), problem.X.device
+        #: The posterior that natural gradients step, and the one that Adam trains in its place.
+        self.q = Posterior.prior(shapes, family, P, shared=problem.observation.is_gaussian, device=device)
+        self.by_adam = AdamPosterior(shapes, family, P, problem.X.dtype, device) if plan.optimizer == "adam" else None
+        self.parameters = problem.parameters() + ([] if self.by_adam is None else list(self.by_adam.parameters()))
+        betas = (0.9, 0.99) if self.by_adam is None else (0.9, 0.999)
+        fused = True if self.by_adam is not None else None
         self.optimizer = (
-            torch.optim.Adam(self.parameters, lr=plan.learning_rate, betas=betas, fused=self.by_adam or None)
+            torch.optim.Adam(self.parameters, lr=plan.learning_rate, betas=betas, fused=fused)
             if self.parameters
             else None
         )
         self.draws = Batches(problem.N, plan.batch_size, plan.seed)
         # All rows at once under Gaussian noise: the whole step is the optimum.
-        self.exact = self.draws.whole and problem.observation.is_gaussian and not self.by_adam
+        self.exact = self.draws.whole and problem.observation.is_gaussian and self.by_adam is None
         self.course = Course(plan)
         self.history: list[dict[str, Any]] = []
-        self.checkpoint = checkpoint
 
     @memory_kept()
     def run(self, callbacks: Sequence[Callback]) -> tuple[Posterior, list[dict[str, Any]]]:
@@ -218,8 +206,7 @@ class _Loop:
         if self.checkpoint is not None:
             found = self.checkpoint.read(self.parameters, self.optimizer, course)
             if found is not None:
-                q, place = found
-                self.q = self.q if q is None else q
+                self.q, place = found[0] or self.q, found[1]
                 self.draws.drawn, self.history, course.seconds = place["drawn"], place["history"], place["seconds"]
         start = time.perf_counter() - course.seconds
         # disable=None: quiet where there is no terminal
@@ -239,50 +226,61 @@ class _Loop:
                 bar.update(round((course.share - before) * plan.max_steps))
                 bar.set_postfix(bound=f"{value:.3f}", refresh=False)
                 if self.checkpoint is not None and course.step % plan.checkpoint_every == 0:
-                    q = None if isinstance(self.q, AdamPosterior) else self.q
                     seconds = time.perf_counter() - start
                     place = {"drawn": self.draws.drawn, "history": self.history, "seconds": seconds}
+                    q = self.q if self.by_adam is None else None
                     self.checkpoint.write(self.parameters, self.optimizer, q, course, place)
                 if callbacks and stop_wanted(callbacks, {**record, "predictor": self._predictor}):
                     break
-        return (self.q.posterior() if isinstance(self.q, AdamPosterior) else self.q), self.history
+        return self.posterior(), self.history
+
+    def posterior(self) -> Posterior:
+        """The present posterior by precisions."""
+        return self.q if self.by_adam is None else self.by_adam.posterior()
 
     def _predictor(self) -> Predictor:
         """Of the present state."""
-        q = self.q.posterior() if isinstance(self.q, AdamPosterior) else self.q
-        return Predictor.freeze(self.problem.features, q, self.problem.mean)
+        return Predictor.freeze(self.problem.features, self.posterior(), self.problem.mean)
 
     def _step(self) -> float:
-        family = None if isinstance(self.q, AdamPosterior) else self.q.family
-        with no_threads_inside(self.problem.features.shapes) if family == "block" else nullcontext():
-            return self._do_step()
+        """One step; the bound a row on its batch."""
+        if self.by_adam is not None:
+            return self._adam_step(self.by_adam)
+        with no_threads_inside(self.problem.features.shapes) if self.q.family == "block" else nullcontext():
+            return self._natural_step()
 
-    def _do_step(self) -> float:
+    def _adam_step(self, q: AdamPosterior) -> float:
+        """Everything by Adam, as the paper trains."""
+        batch = self.problem.part(self.draws.draw())
+        mean = self._mean_term(batch, batch.terms(q, self.problem.features(batch.X)))
+        kl = q.kl() / self.problem.size
+        self._adam(kl - mean)
+        return float(mean.detach().double()) - float(kl.detach())
+
+    def _natural_step(self) -> float:
+        """Q by a natural-gradient step, the rest by Adam on the batch that the schedule says."""
         problem, plan, q = self.problem, self.plan, self.q
         batch = problem.part(self.draws.draw())
         evaluation = problem.features(batch.X)
-        if isinstance(q, AdamPosterior):
-            terms = batch.terms(q, evaluation)  # type: ignore[arg-type]
-        else:
-            if plan.gradient_batch == "before":
-                terms = batch.terms(q, evaluation)
-            rho = 1.0 if self.exact else plan.rho_at(self.course.step, self.course.share)
-            self.q = q = batch.step(q, evaluation, problem.N / batch.N, rho)
-            if plan.gradient_batch == "fresh":
-                batch = problem.part(self.draws.draw())
-                evaluation = problem.features(batch.X)
-            if plan.gradient_batch != "before":
-                terms = batch.terms(q, evaluation)
-        mean = batch.sum(terms) * (problem.N / batch.N / problem.size)
-        if isinstance(q, AdamPosterior):
-            kl = q.kl() / problem.size
-            loss = kl - mean
-        else:  # KL does not depend on what Adam changes, and moves slowly: a look at it now and then is enough
-            if self.exact or self.course.step % KL_EVERY == 0:
-                self.course.kl = float(q.kl()) / problem.size
-            kl, loss = torch.tensor(self.course.kl), -mean
-        self._adam(loss)
-        return float(mean.detach().double()) - float(kl.detach())
+        if plan.gradient_batch == "before":
+            terms = batch.terms(q, evaluation)
+        rho = 1.0 if self.exact else plan.rho_at(self.course.step, self.course.share)
+        self.q = q = batch.step(q, evaluation, problem.N / batch.N, rho)
+        if plan.gradient_batch == "fresh":
+            batch = problem.part(self.draws.draw())
+            evaluation = problem.features(batch.X)
+        if plan.gradient_batch != "before":
+            terms = batch.terms(q, evaluation)
+        mean = self._mean_term(batch, terms)
+        # KL does not depend on what Adam changes, and moves slowly: a look at it now and then is enough.
+        if self.exact or self.course.step % KL_EVERY == 0:
+            self.course.kl = float(q.kl()) / problem.size
+        self._adam(-mean)
+        return float(mean.detach().double()) - self.course.kl
+
+    def _mean_term(self, batch: Problem, terms: Tensor) -> Tensor:
+        """The bound's terms a row of all data, from those of a batch."""
+        return batch.sum(terms) * (self.problem.N / batch.N / self.problem.size)
 
     def _adam(self, loss: Tensor) -> None:
         if not torch.isfinite(loss):
@@ -303,7 +301,7 @@ class _Loop:
     def _watch(self) -> float | None:
         """The bound on held-out rows, or of the last steps where every step sees all rows."""
         if self.watched is not None:
-            terms = self.watched.terms(self.q, self.problem.features(self.watched.X))  # type: ignore[arg-type]
+            terms = self.watched.terms(self.by_adam or self.q, self.problem.features(self.watched.X))
             value = float(self.watched.sum(terms.double())) / self.watched.size
         elif self.draws.whole and self.history:
             value = self.history[-1]["bound"]

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from harmonicgp.features.base import Whitened
-from harmonicgp.inference.closed_form import chunks, diagonal_blocks
-from harmonicgp.inference.posterior import Posterior, flatten
+from harmonicgp.features.evaluation import split_coefficients
+from harmonicgp.inference.posterior import Posterior
+from harmonicgp.inference.statistics import chunks, diagonal_blocks
 from harmonicgp.training.problem import Problem
 
 
@@ -27,16 +28,16 @@ def full_data_step(
     """
     P, F = posterior.n_outputs, problem.features.n_features
     C = len(posterior.precisions[0])  # one precision for all outputs under Gaussian noise
-    S = torch.zeros(C, F, F, dtype=torch.float64)
-    b = torch.zeros(P, F, dtype=torch.float64)
+    S = torch.zeros(C, F, F, dtype=torch.float64, device=problem.X.device)
+    b = torch.zeros(P, F, dtype=torch.float64, device=problem.X.device)
     for rows in chunks(problem.N, chunk_size):
-        part = problem.part(torch.arange(rows.start, rows.stop))
-        stacks, residual = whitened(part.X)
-        m, v = posterior.moments(stacks)
-        g, lam = part.observation.sites(part.y, part.latent(m), v + residual, part.noise)
+        part = problem.part(rows)
+        evaluation = whitened.dense(part.X)
+        m, v = posterior.moments(evaluation)
+        g, lam = part.observation.sites(part.y, part.latent(m), v + evaluation.residual.variance, part.noise)
         if part.counts is not None:
             g, lam = g * part.counts, lam * part.counts
-        A = flatten(stacks)
+        A = evaluation.flat()
         for c in range(C):
             S[c] += ((A * lam[c]) @ A.mT).double()
         b += ((g + lam * m) @ A.mT).double()
@@ -44,10 +45,10 @@ def full_data_step(
     if prior is None:
         S.diagonal(dim1=-2, dim2=-1).add_(1.0)
     else:
-        known = _dense(prior)
-        S += known
-        b += (known @ prior.mean_vector()[..., None])[..., 0]
-    old = _dense(posterior)
+        precision = prior.dense_precision()
+        S += precision
+        b += (precision @ prior.mean_vector()[..., None])[..., 0]
+    old = posterior.dense_precision()
     before = problem.total(posterior, whitened, chunk_size, prior)
     for _ in range(6):
         candidate = _mixed(posterior, old, S, b, rho)
@@ -85,13 +86,4 @@ def _mixed(posterior: Posterior, old: Tensor, S: Tensor, b: Tensor, rho: float) 
     shapes = [(m.shape[1], m.shape[2]) for m in posterior.means]
     by_output = [diagonal_blocks(H[c], shapes) for c in range(len(H))]
     precisions = [torch.stack([blocks[i] for blocks in by_output]) for i in range(len(shapes))]
-    parts = new.split([n * f for n, f in shapes], -1)
-    means = [part.unflatten(-1, shape) for part, shape in zip(parts, shapes, strict=True)]
-    return Posterior.from_precisions("block", means, precisions)
-
-
-def _dense(posterior: Posterior) -> Tensor:
-    """The precisions as dense matrices [P or 1, F, F], block-diagonal for the block family."""
-    count = len(posterior.precisions[0])
-    blocks = ([block for Lambda in posterior.precisions for block in Lambda[c]] for c in range(count))
-    return torch.stack([torch.block_diag(*parts) for parts in blocks])
+    return Posterior.from_precisions("block", split_coefficients(new, shapes), precisions)

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from harmonicgp._validation import check_points
-from harmonicgp.features.base import Evaluation, Features, Whitened
-from harmonicgp.inference.closed_form import chunks
+from harmonicgp.features.base import Features, Whitened
+from harmonicgp.features.evaluation import DenseEvaluation, Evaluation
 from harmonicgp.inference.natural_gradient import natural_gradient_step
-from harmonicgp.inference.posterior import Posterior
+from harmonicgp.inference.posterior import Posterior, VariationalPosterior
 from harmonicgp.inference.prediction import MeanFunction
+from harmonicgp.inference.statistics import chunks
 from harmonicgp.likelihoods.observation import Bound, Observation
 
 
@@ -40,7 +41,7 @@ class Problem:
         """The number of rows, repeats counted."""
         return self.N if self.counts is None else float(self.counts.double().sum())
 
-    def part(self, rows: Tensor) -> Problem:
+    def part(self, rows: Tensor | slice) -> Problem:
         """The same on some of the rows."""
         noise = None if self.noise is None else self.noise[rows]
         counts = None if self.counts is None else self.counts[rows]
@@ -79,45 +80,45 @@ class Problem:
             )
         return value
 
-    def terms(self, posterior: Posterior, evaluation: Evaluation) -> Tensor:
-        """The rows' terms of the bound at a posterior (anything with `moments`), [N]."""
-        m, v = posterior.moments(evaluation.stacks)
+    def terms(self, posterior: VariationalPosterior, evaluation: Evaluation) -> Tensor:
+        """The rows' terms of the bound at a posterior, [N]."""
+        m, v = posterior.moments(evaluation)
         return self.observation.terms(self.y, self.latent(m), v, evaluation.residual, self.bound, self.noise)
 
     @torch.no_grad()
-    def step(self, posterior: Posterior, evaluation: Evaluation, scale: float, rho: float) -> Posterior:
+    def step(self, posterior: Posterior, evaluation: DenseEvaluation, scale: float, rho: float) -> Posterior:
         """A natural-gradient step of length rho on these rows, which stand for `scale` times as many.
 
         Under Gaussian noise the step is safe for every rho. Other likelihoods are not quadratic: the step is shortened,
         and at last not taken, until the bound on these rows does not fall.
         """
-        stacks, residual = evaluation
+        evaluation, residual = evaluation.detach(), evaluation.residual.variance
         if self.observation.is_gaussian:  # whose sites do not look at the variance
-            m = posterior.mean(stacks)
+            m = posterior.mean(evaluation)
             g, lam = self.observation.sites(self.y, self.latent(m), residual.expand_as(m), self.noise)
         else:
-            m, v = posterior.moments(stacks)
+            m, v = posterior.moments(evaluation)
             g, lam = self.observation.sites(self.y, self.latent(m), v + residual, self.noise)
         if self.counts is not None:
             g, lam = g * self.counts, lam * self.counts
         if self.observation.is_gaussian:
-            return natural_gradient_step(posterior, stacks, g, lam, scale, rho)
-        before = self._value(posterior, m, v, residual, scale)
+            return natural_gradient_step(posterior, evaluation, g, lam, scale, rho)
+        before = self._value(posterior, m, v, evaluation, scale)
         for _ in range(6):
             try:
-                candidate = natural_gradient_step(posterior, stacks, g, lam, scale, rho)
+                candidate = natural_gradient_step(posterior, evaluation, g, lam, scale, rho)
             except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # no Cholesky factor: the step was too long
                 candidate = None
             if candidate is not None:
-                after = self._value(candidate, *candidate.moments(stacks), residual, scale)
+                after = self._value(candidate, *candidate.moments(evaluation), evaluation, scale)
                 if after >= before - 1e-6 * abs(before):
                     return candidate
             rho = rho / 4
         return posterior
 
-    def _value(self, posterior: Posterior, m: Tensor, v: Tensor, residual: Tensor, scale: float) -> float:
+    def _value(self, posterior: Posterior, m: Tensor, v: Tensor, evaluation: Evaluation, scale: float) -> float:
         """The bound on these rows from the moments of the features' part."""
-        terms = self.observation.terms(self.y, self.latent(m), v, residual, self.bound, self.noise)
+        terms = self.observation.terms(self.y, self.latent(m), v, evaluation.residual, self.bound, self.noise)
         return scale * float(self.sum(terms.double())) - float(posterior.kl())
 
     @torch.no_grad()
@@ -127,7 +128,7 @@ class Problem:
         """The bound on all rows at a posterior; `prior`, an earlier posterior, takes the place of N(0, I)."""
         value = -float(posterior.kl(prior))
         for rows in chunks(self.N, chunk_size):
-            part = self.part(torch.arange(rows.start, rows.stop))
+            part = self.part(rows)
             value += float(part.sum(part.terms(posterior, whitened(part.X)).double()))
         return value
 
@@ -154,13 +155,13 @@ def check_data(
             raise ValueError(
                 "noise, known variances for each row, is for Gaussian noise; this likelihood would ignore it."
             )
-        noise = torch.as_tensor(noise, dtype=X.dtype)
+        noise = torch.as_tensor(noise, dtype=X.dtype, device=X.device)
         if noise.shape != (len(X),) or not torch.isfinite(noise).all() or bool((noise < 0).any()):
             raise ValueError(
                 f"noise must be {len(X)} finite variances, one a row and none negative; got shape {tuple(noise.shape)}."
             )
     if counts is not None:
-        counts = torch.as_tensor(counts, dtype=X.dtype)
+        counts = torch.as_tensor(counts, dtype=X.dtype, device=X.device)
         if counts.shape != (len(X),) or not torch.isfinite(counts).all() or bool((counts <= 0).any()):
             raise ValueError(f"counts must be {len(X)} positive numbers, one a row; got shape {tuple(counts.shape)}.")
     return y, noise, counts

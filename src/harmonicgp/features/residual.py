@@ -1,0 +1,41 @@
+"""What the features leave of f: the residual e(x) = f(x) - a(x)'v, a Gaussian process of its own.
+
+A residual says two things of a set of rows: its variance, and what it costs the bound under Gaussian noise. The independent
+residual treats e at every row as noise of its own. Another model of it can take its place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+
+class Residual(Protocol):
+    """The residual of f at some rows."""
+
+    @property
+    def variance(self) -> Tensor:
+        """r(x) = k(x, x) - sum_b |a_b(x)|^2, never negative; it broadcasts against the rows."""
+
+    def cost(self, s2: Tensor, tight: bool) -> Tensor:
+        """What the residual takes from each row's term of the bound, at noise variance s2."""
+
+
+@dataclass(frozen=True)
+class IndependentResidual:
+    """Independent noise of variance r(x) at every row.
+
+    Examples:
+        >>> import torch
+        >>> IndependentResidual(torch.tensor([1.0])).cost(torch.tensor(0.5), tight=False)
+        tensor([1.])
+    """
+
+    variance: Tensor  #: [n], or [rows, 1] where all cells of a row of a grid share it
+
+    def cost(self, s2: Tensor, tight: bool) -> Tensor:
+        """r/(2 s2) for the ELBO; 1/2 log(1 + r/s2) for the tight bound (Titsias 2025)."""
+        ratio = self.variance / s2
+        return 0.5 * (ratio.log1p() if tight else ratio)

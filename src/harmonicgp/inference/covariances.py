@@ -1,0 +1,171 @@
+"""Posteriors by their covariances: roots of independent blocks, the parameters that Adam trains, deviations of a joint one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from harmonicgp.features.evaluation import Evaluation, Roots, Shapes, join_coefficients
+from harmonicgp.inference.posterior import Family, Posterior, arranged
+
+#: Numbers that a step may hold at a time.
+_NUMBERS = 1 << 24
+
+
+@dataclass(frozen=True)
+class RootPosterior:
+    """q(v) = prod_b N(mu_b, R_b'R_b): smaller than precisions and factors, and one product where these take a solve.
+
+    Examples:
+        >>> import torch
+        >>> q = RootPosterior((torch.zeros(1, 2, 3),), Roots((torch.eye(3).expand(1, 2, 3, 3),)))
+        >>> float(q.kl())
+        0.0
+    """
+
+    means: tuple[Tensor, ...]  #: [P, blocks, f]
+    roots: Roots
+
+    @property
+    def n_outputs(self) -> int:
+        """P."""
+        return len(self.means[0])
+
+    def mean_vector(self) -> Tensor:
+        """All means in one axis, [P, F]."""
+        return join_coefficients(self.means)
+
+    def mean(self, evaluation: Evaluation) -> Tensor:
+        """The mean a'mu alone, [P, *cells], without a gradient."""
+        return evaluation.project(self.mean_vector())
+
+    def moments(self, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        """A'mu and |R a|^2, both [P, *cells]; differentiable in the features."""
+        mean, variance = evaluation.moments(self.means, self.roots)
+        return mean, variance.expand_as(mean)
+
+    def kl(self) -> Tensor:
+        """KL(q || N(0, I))."""
+        total = self.means[0].new_zeros(())
+        for mu, R in zip(self.means, self.roots.stacks, strict=True):
+            P = mu.shape[0] // R.shape[0]
+            logdet = 2 * R.diagonal(dim1=-2, dim2=-1).abs().log().sum()  # the roots are triangular
+            total = total + 0.5 * (mu.square().sum() + P * (R.square().sum() - R[..., 0].numel() - logdet))
+        return total
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """N draws of v, [n, P, F]."""
+        draws = []
+        for mu, R in zip(self.means, self.roots.stacks, strict=True):
+            white = torch.randn(n, *mu.shape, dtype=torch.float64, generator=generator, device="cpu").to(R)
+            shift = torch.einsum("pbfg,npbf->npbg", R.expand(len(mu), *R.shape[1:]), white)
+            draws.append((mu + shift.to(mu.dtype)).flatten(2))
+        return torch.cat(draws, -1)
+
+
+class AdamPosterior(torch.nn.Module):
+    """q(v) = prod_b N(mu_b, L_b L_b') with means and lower-triangular roots as parameters; starts at the prior.
+
+    Examples:
+        >>> import torch
+        >>> q = AdamPosterior([(2, 3)], "block", 1, torch.float64)
+        >>> float(q.kl()), len(list(q.parameters()))
+        (0.0, 2)
+    """
+
+    def __init__(
+        self,
+        shapes: Shapes,
+        family: Family,
+        n_outputs: int,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__()
+        prior = Posterior.prior(shapes, family, n_outputs, device=device)
+        self.family = family
+        self.means = torch.nn.ParameterList([mu.to(dtype) for mu in prior.means])
+        self.triangles = torch.nn.ParameterList([C.to(dtype) for C in prior.factors])
+
+    @property
+    def n_outputs(self) -> int:
+        """P."""
+        return len(self.means[0])
+
+    def value(self) -> RootPosterior:
+        """The present posterior, connected to the parameters."""
+        return RootPosterior(tuple(self.means), Roots(tuple(L.tril().mT for L in self.triangles)))
+
+    def mean_vector(self) -> Tensor:
+        """All means in one axis, [P, F]."""
+        return self.value().mean_vector()
+
+    def moments(self, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        """A'mu and |L'a|^2, both [P, *cells]."""
+        return self.value().moments(arranged(evaluation, self.family))
+
+    def kl(self) -> Tensor:
+        """KL(q || N(0, I))."""
+        return self.value().kl()
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """N draws of v, [n, P, F]."""
+        return self.value().sample(n, generator)
+
+    @torch.no_grad()
+    def posterior(self) -> Posterior:
+        """The same q by precisions."""
+        precisions = []
+        for L in self.triangles:
+            root = L.tril().double()
+            eye = torch.eye(root.shape[-1], dtype=torch.float64, device=root.device)
+            inverse = torch.linalg.solve_triangular(root, eye.expand_as(root), upper=False)
+            precisions.append(inverse.mT @ inverse)
+        return Posterior.from_precisions(self.family, [mu.detach().double() for mu in self.means], precisions)
+
+
+@dataclass(frozen=True)
+class DeviationPosterior:
+    """A joint posterior by deviations d_s from its mean: their mean square is its covariance, 1/S sum_s d_s d_s'.
+
+    Exact with as many deviations as features, an estimate with fewer draws.
+    """
+
+    means: Tensor  #: [P, F]
+    deviations: Tensor  #: [S, F]
+
+    @property
+    def n_outputs(self) -> int:
+        """P."""
+        return len(self.means)
+
+    def mean_vector(self) -> Tensor:
+        """[P, F]."""
+        return self.means
+
+    def mean(self, evaluation: Evaluation) -> Tensor:
+        """The mean a'mu alone, [P, *cells]."""
+        return evaluation.project(self.means)
+
+    def moments(self, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+        """A'mu and 1/S sum_s (a'd_s)^2, both [P, *cells]; without a gradient."""
+        mean, variance = evaluation.project(self.means), None
+        for some in self.deviations.split(max(1, _NUMBERS // math.prod(evaluation.cells))):
+            squares = evaluation.project(some).square().sum(0)
+            variance = squares if variance is None else variance + squares
+        assert variance is not None
+        return mean, (variance / len(self.deviations)).expand_as(mean)
+
+    def kl(self) -> Tensor:
+        """Not known from deviations."""
+        raise ValueError("a posterior by deviations has no KL divergence: use the one that it was made from.")
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """N draws of v, [n, P, F]: white combinations of the deviations."""
+        S, P = len(self.deviations), len(self.means)
+        mixing = torch.randn(n * P, S, dtype=torch.float64, generator=generator, device="cpu").to(self.means.device)
+        shift = (mixing / math.sqrt(S)) @ self.deviations.double()
+        return self.means + shift.unflatten(0, (n, P))
