@@ -21,11 +21,11 @@ from experiments._mnist import CLASSES, Digits
 from experiments._training import scaled
 from harmonicgp.backend.memory import memory_kept
 from harmonicgp.features import Features
-from harmonicgp.inference import AdamPosterior
 from harmonicgp.likelihoods import RobustMaxLikelihood
 from harmonicgp.likelihoods.observation import observe
 from harmonicgp.training import Schedule
-from harmonicgp.training.fit import _Loop
+from harmonicgp.training.finish import Split
+from harmonicgp.training.fit import TrainingLoop
 from harmonicgp.training.problem import Problem
 
 
@@ -41,12 +41,11 @@ def step_of(features: Features, data: Digits) -> Callable[[], object]:
     """A step of the training loop."""
     observation = observe(RobustMaxLikelihood(CLASSES))
     problem = Problem(features, observation, data.X, data.y[None], None, None, "elbo", None)
-    q = AdamPosterior(features.shapes, "block", CLASSES, data.X.dtype)
     plan = Schedule(max_steps=10_000, batch_size=256, learning_rate=0.001, optimizer="adam")
-    loop = _Loop(problem, None, q, plan, float("inf"), None)
+    loop = TrainingLoop(Split(problem), "block", plan)
 
     def step() -> None:
-        loop._step()
+        loop.step()
         loop.course.advance(0.0)
 
     return step

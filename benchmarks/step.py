@@ -22,10 +22,10 @@ from harmonicgp.actions import Negation
 from harmonicgp.backend.memory import memory_kept
 from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
 from harmonicgp.inducing import place
-from harmonicgp.inference.posterior import Posterior
 from harmonicgp.likelihoods.observation import observe
 from harmonicgp.training import Schedule
-from harmonicgp.training.fit import _Loop
+from harmonicgp.training.finish import Split
+from harmonicgp.training.fit import TrainingLoop
 from harmonicgp.training.problem import Problem
 
 D, ROWS, BATCH, WAYS, POINTS = 8, 20_000, 1024, 3, 512
@@ -58,12 +58,11 @@ def our_step(features: Features, X: Tensor, y: Tensor, batch: int = BATCH) -> Ca
     problem = Problem(
         features, observe(gpytorch.likelihoods.GaussianLikelihood()), X, y[None], None, None, "tight", None
     )
-    q = Posterior.prior(features.shapes, "block", 1, shared=True)
     plan = Schedule(max_steps=10_000, batch_size=batch, learning_rate=0.01)
-    loop = _Loop(problem, None, q, plan, float("inf"), None)
+    loop = TrainingLoop(Split(problem), "block", plan)
 
     def step() -> None:
-        loop._step()
+        loop.step()
         loop.course.advance(0.0)
 
     return step

@@ -57,7 +57,7 @@ def _routine(symbol: ctypes._FuncPointer) -> Routine:
 def _is_right(routine: Routine, dtype: torch.dtype) -> bool:
     """Whether it factorises a small matrix, and says of another which row fails."""
     turn = 1j if dtype.is_complex else 1.0
-    L = torch.tensor([[2.0, 0.0, 0.0], [turn, 3.0, 0.0], [0.5, -turn, 1.5]], dtype=dtype)
+    L = torch.tensor([[2.0, 0.0, 0.0], [turn, 3.0, 0.0], [0.5, -turn, 1.5]], dtype=dtype, device="cpu")
     A = L @ L.mH
-    bad = torch.diag(torch.tensor([1.0, -1.0, 1.0], dtype=dtype))
+    bad = torch.diag(torch.tensor([1.0, -1.0, 1.0], dtype=dtype, device="cpu"))
     return routine(A) == 0 and torch.allclose(A.tril(), L) and routine(bad) == 2

@@ -252,7 +252,7 @@ def safe_cholesky(K: Tensor, variance: Tensor | float, what: str = "inducing inp
     It is raised tenfold, for those blocks only, where the factorisation fails.
     """
     real = torch.finfo(K.dtype)
-    scale = float(torch.as_tensor(variance).detach().double().max())
+    scale = float(torch.as_tensor(variance, device=K.device).detach().double().max())
     if not (bool(torch.isfinite(K.sum())) and scale > 0 and scale < float("inf")):
         raise NotPositiveDefiniteError(
             f"the kernel matrix of the {what} has NaN or infinite entries ({K.dtype}): a hyper-parameter has left the "

@@ -132,7 +132,7 @@ class LongitudeFeatures(Features):
     @property
     def block_frequencies(self) -> Tensor:
         """The frequency t of every block, integers [blocks, 1], in the order of `Predictor.components`."""
-        return torch.cat((torch.arange(self.t_max + 1), torch.arange(1, self.n_sines + 1)))[self.block_order, None]
+        return torch.tensor([*range(self.t_max + 1), *range(1, self.n_sines + 1)], device="cpu")[self.block_order, None]
 
     @property
     def block_order(self) -> list[int]:
@@ -142,7 +142,7 @@ class LongitudeFeatures(Features):
 
     def multiplicity(self) -> Tensor:
         """How many of t, -t each block stands for, [t_max + 1]."""
-        t = torch.arange(self.t_max + 1)
+        t = torch.arange(self.t_max + 1, device=self.Z.device)
         return torch.where((t == 0) | (t > self.n_sines), 1.0, 2.0).double()
 
     def nodes(self) -> int:

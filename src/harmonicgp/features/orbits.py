@@ -53,7 +53,7 @@ def by_orbits(action: Action, X: Tensor) -> Tensor | None:
 
 def phases(group: Group, frequencies: Tensor, dtype: torch.dtype) -> Tensor:
     """conj(chi_t(s)) for frequencies t [blocks, J] and all elements s, [blocks, |G|]: undoes the move to the orbit's point."""
-    turns = torch.zeros(len(frequencies), group.order, dtype=torch.float64)
+    turns = torch.zeros(len(frequencies), group.order, dtype=torch.float64, device=frequencies.device)
     for j, T in enumerate(group.orders):
         turns -= (frequencies[:, None, j] * group._elements[None, :, j] % T).double() / T
     return torch.polar(torch.ones_like(turns), 2 * math.pi * turns).to(dtype)

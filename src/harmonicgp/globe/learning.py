@@ -67,7 +67,7 @@ class GlobeModel:
 
     def latitudes(self) -> Tensor:
         """Of the inducing points: never a pole, where all frequencies but t = 0 vanish."""
-        return self.south + (torch.arange(self.m, dtype=torch.float64) + 0.5) * self.step
+        return self.south + (torch.arange(self.m, dtype=torch.float64, device="cpu") + 0.5) * self.step
 
     def globe_kernel(self) -> gpytorch.kernels.ScaleKernel:
         """The kernel, in float64; raw parameters are logarithms."""
@@ -280,7 +280,7 @@ def smallest_sizes(model: GlobeModel, latitudes: Tensor, share: float = RESIDUAL
     At most as many as it has. Both are cut in one proportion, so that the features resolve as much along as across.
     """
     rows = latitudes.sort().values
-    probes = rows[torch.linspace(0, len(rows) - 1, min(5, len(rows))).long()]
+    probes = rows[torch.linspace(0, len(rows) - 1, min(5, len(rows)), device=rows.device).long()]
     probes = torch.cat((probes, rows[rows.abs().argmin()][None]))
     if residual_share(model, probes) > share:
         return model

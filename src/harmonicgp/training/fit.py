@@ -111,7 +111,7 @@ def fit(
     checkpoint = None
     if plan.checkpoint is not None:
         checkpoint = Checkpoint(plan.checkpoint, fingerprint(everything, plan, family))
-    q, history = _Loop(split, training_family, plan, until, checkpoint).run(callbacks)
+    q, history = TrainingLoop(split, training_family, plan, until, checkpoint).run(callbacks)
     result = Fit(features, observation, q, mean, history[-1]["bound"] if history else float("nan"), history)
     result.seconds["train"] = time.perf_counter() - start
     if plan.finish:
@@ -157,7 +157,7 @@ def _hold_out(problem: Problem, plan: Schedule) -> Split:
         return Split(problem)
     generator = torch.Generator().manual_seed(plan.seed + 1)
     if problem.counts is None:
-        order = torch.randperm(problem.N, generator=generator)
+        order = torch.randperm(problem.N, generator=generator, device="cpu").to(problem.X.device)
         n = int(share * problem.N)
         rows = order[:n].sort().values
         return Split(problem.part(order[n:].sort().values), problem.part(rows), rows)
@@ -172,11 +172,16 @@ def _hold_out(problem: Problem, plan: Schedule) -> Split:
     return Split(replace(problem.part(trained), counts=left[trained].to(problem.X.dtype)), held, rows)
 
 
-class _Loop:
+class TrainingLoop:
     """Steps on batches: q by natural gradients (or with the rest), everything else by Adam."""
 
     def __init__(
-        self, split: Split, family: Family, plan: Schedule, until: float, checkpoint: Checkpoint | None
+        self,
+        split: Split,
+        family: Family,
+        plan: Schedule,
+        until: float = math.inf,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         problem, held = split.trained, split.held
         self.problem, self.plan, self.until, self.checkpoint = problem, plan, until, checkpoint
@@ -215,7 +220,7 @@ class _Loop:
         ) as bar:
             while not course.done:
                 before = course.share
-                value = self._step()
+                value = self.step()
                 course.advance((time.perf_counter() - start) / self.until)
                 record = {"step": course.step, "bound": value, "seconds": time.perf_counter() - start}
                 if plan.early_stopping and course.step % course.check_every == 0:
@@ -242,8 +247,8 @@ class _Loop:
         """Of the present state."""
         return Predictor.freeze(self.problem.features, self.posterior(), self.problem.mean)
 
-    def _step(self) -> float:
-        """One step; the bound a row on its batch."""
+    def step(self) -> float:
+        """One step; gives the bound a row on its batch."""
         if self.by_adam is not None:
             return self._adam_step(self.by_adam)
         with no_threads_inside(self.problem.features.shapes) if self.q.family == "block" else nullcontext():

@@ -138,7 +138,7 @@ class Batches:
     def __init__(self, N: int, size: int, seed: int) -> None:
         self.N, self.size, self.seed = N, size, seed
         self.drawn = 0
-        self._order: tuple[int, Tensor] = (-1, torch.empty(0))
+        self._order: tuple[int, Tensor] = (-1, torch.empty(0, device="cpu"))
 
     @property
     def whole(self) -> bool:
@@ -149,9 +149,9 @@ class Batches:
         """The next batch."""
         k, self.drawn = self.drawn, self.drawn + 1
         if self.whole:
-            return torch.arange(self.N)
+            return torch.arange(self.N, device="cpu")
         turn, place = divmod(k, self.N // self.size)
         if self._order[0] != turn:
             generator = torch.Generator().manual_seed(self.seed + 1_000_003 * turn)
-            self._order = (turn, torch.randperm(self.N, generator=generator))
+            self._order = (turn, torch.randperm(self.N, generator=generator, device="cpu"))
         return self._order[1][place * self.size : (place + 1) * self.size]
