@@ -20,6 +20,7 @@ from torch import Tensor
 from harmonicgp.globe.fields import Field
 from harmonicgp.globe.learning import Array, GlobeModel, descend, few
 from harmonicgp.kernels.globe import unit_vectors
+from harmonicgp.kernels.profiles import NAMED_PROFILES
 
 #: Places up to which one patch holds all; else so many patches of neighbours, of so many places, and places from everywhere.
 ALL, NEAR, NEIGHBOURS, ANYWHERE = 1200, 4, 400, 600
@@ -130,17 +131,9 @@ def _spacing(parts: Sequence[Patch]) -> float:
 def log_likelihood(part: Patch, kernel: str, lengthscale: float, scale: float, s2: float) -> tuple[float, Array]:
     """The log marginal likelihood of a patch, over its slices, and its slopes by the three logarithms."""
     r2 = part.squares / lengthscale**2
-    if kernel == "rbf":
-        k = torch.exp(-0.5 * r2)
-        slope = r2 * k
-    elif kernel == "matern32":
-        root = (3 * r2).sqrt()
-        decay = torch.exp(-root)
-        k, slope = (1 + root) * decay, root.square() * decay
-    else:
-        root = (5 * r2).sqrt()
-        decay = torch.exp(-root)
-        k, slope = (1 + root + root.square() / 3) * decay, root.square() * (1 + root) / 3 * decay
+    profile = NAMED_PROFILES[kernel]
+    k = profile.value(r2.clone(), 0.0)
+    slope = -2 * r2 * profile.slope(r2, k, 0.0)[0]
     n, slices = len(k), len(part.values)
     diagonal = torch.full((n,), s2, dtype=torch.float64) if part.noise is None else s2 + part.noise
     K = scale * k
