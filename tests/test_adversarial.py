@@ -252,7 +252,7 @@ class Custom(Action):
     def __init__(self, group, move):
         self.group, self.move = group, move
 
-    def _move(self, x, s):
+    def move(self, x, s):
         return self.move(x, s)
 
 

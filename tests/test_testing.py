@@ -18,7 +18,7 @@ class Broken(Action):
         self.group = Cyclic(order)
         self.move = move
 
-    def _move(self, x, s):
+    def move(self, x, s):
         return self.move(x, s)
 
 
@@ -65,7 +65,7 @@ def test_assert_decomposition_catches_an_indefinite_function():
 def test_assert_decomposition_catches_a_broken_shift():
     # Moves by the wrong element for s = 2: still sums to k and stays Hermitian on its own points.
     def move(x, s):
-        return Rotation((0, 1), 3)._move(x, torch.where(s == 2, torch.ones_like(s), s))
+        return Rotation((0, 1), 3).move(x, torch.where(s == 2, torch.ones_like(s), s))
 
     action = Broken(3, move)
     action.min_dim = 2

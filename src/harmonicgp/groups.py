@@ -95,7 +95,8 @@ class Group:
     @cached_property
     def _elements(self) -> Tensor:
         with torch.inference_mode(False):
-            return torch.cartesian_prod(*(torch.arange(T) for T in self.orders)).reshape(self.order, self.ways)
+            steps = (torch.arange(T, device="cpu") for T in self.orders)
+            return torch.cartesian_prod(*steps).reshape(self.order, self.ways)
 
     def reduce(self, element: Element) -> tuple[int, ...]:
         """An element (an int for one way, J ints for J) as J whole numbers within the orders.
@@ -128,7 +129,7 @@ class Group:
 
     def inverses(self) -> Tensor:
         """The place of -s for every s, integers [|G|]."""
-        place, elements = torch.zeros(self.order, dtype=torch.long), self.elements()
+        place, elements = torch.zeros(self.order, dtype=torch.long, device="cpu"), self.elements()
         for j, T in enumerate(self.orders):
             place = place * T + (-elements[:, j]) % T
         return place
@@ -139,7 +140,7 @@ class Group:
         The transforms below never build it.
         """
         t = self.elements()
-        turns = torch.zeros(self.order, self.order, dtype=torch.float64)
+        turns = torch.zeros(self.order, self.order, dtype=torch.float64, device="cpu")
         for j, T in enumerate(self.orders):
             # Reduced to the smallest turn before the division, so that conjugates agree to the last bit.
             turns += ((t[:, None, j] * t[None, :, j] + T // 2) % T - T // 2).to(torch.float64) / T
@@ -175,7 +176,7 @@ class Group:
         """The frequency t that stands for each block, integers [blocks, J]."""
         check_resolution(resolution)
         if resolution == "real":
-            return torch.tensor(self.folded_frequencies).reshape(-1, self.ways)
+            return torch.tensor(self.folded_frequencies, device="cpu").reshape(-1, self.ways)
         if resolution == "complex":
             return self.elements()[[t for t, _ in self.conjugate_pairs]]
         return self.elements()
@@ -195,12 +196,12 @@ class Group:
         if resolution == "full":
             weights = self.characters().conj() / self.order
         elif resolution == "complex":
-            pairs = torch.tensor(self.conjugate_pairs)
+            pairs = torch.tensor(self.conjugate_pairs, device="cpu")
             twice = 1.0 + (pairs[:, 0] != pairs[:, 1]).double()
             weights = self.characters()[pairs[:, 0]].conj() * (twice / self.order)[:, None]
         else:
             t, s = self.frequencies("real"), self.elements()
-            weights = torch.full((len(t), self.order), 1.0 / self.order, dtype=torch.float64)
+            weights = torch.full((len(t), self.order), 1.0 / self.order, dtype=torch.float64, device="cpu")
             for j, T in enumerate(self.orders):
                 turns = (t[:, None, j] * s[None, :, j] % T).double() / T
                 weights = weights * torch.cos(2 * math.pi * turns) * _folding(T)[t[:, j], None]
@@ -258,11 +259,11 @@ class Group:
         half = torch.fft.rfftn(values, dim=ways)  # the last way keeps t_J <= T_J / 2
         half = half.reshape((-1, *shape)) / self.order
         t = self.frequencies("complex")
-        place = torch.zeros(len(t), dtype=torch.long)
+        place = torch.zeros(len(t), dtype=torch.long, device="cpu")
         for j, T in enumerate((*self.orders[:-1], self.orders[-1] // 2 + 1)):
             place = place * T + t[:, j]
-        twice = torch.tensor([1.0 + (a != b) for a, b in self.conjugate_pairs], dtype=values.dtype)
-        twice = twice.to(values.device).reshape([-1] + [1] * len(shape))
+        doubled = [1.0 + (a != b) for a, b in self.conjugate_pairs]
+        twice = torch.tensor(doubled, dtype=values.dtype, device=values.device).reshape([-1] + [1] * len(shape))
         return half.index_select(0, place.to(values.device)) * twice
 
     def _hadamard(self, values: Tensor) -> Tensor:
@@ -288,7 +289,7 @@ class Group:
 
 def _folding(T: int) -> Tensor:
     """c_t for t = 0..T/2: 1 where t is its own conjugate, else 2."""
-    c = torch.full((T // 2 + 1,), 2.0, dtype=torch.float64)
+    c = torch.full((T // 2 + 1,), 2.0, dtype=torch.float64, device="cpu")
     c[0] = 1.0
     if T % 2 == 0:
         c[-1] = 1.0

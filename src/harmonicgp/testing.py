@@ -6,15 +6,14 @@ your own the one used fits the dtype of the points.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
-from harmonicgp.actions.base import Action
-
-if TYPE_CHECKING:
-    from harmonicgp.kernels.functions import KernelLike
+from harmonicgp.actions.base import Action, first_conflict
+from harmonicgp.groups import RESOLUTIONS
+from harmonicgp.kernels.functions import KernelLike, kernel_matrix
+from harmonicgp.kernels.harmonic import harmonic_gram
+from harmonicgp.kernels.invariance import largest_deviation
 
 __all__ = ["assert_commuting", "assert_cyclic", "assert_decomposition", "assert_invariant"]
 
@@ -39,65 +38,67 @@ def assert_cyclic(action: Action, x: Tensor, tolerance: float | None = None) -> 
             f"the orbit under {group!r} has shape {tuple(orbit.shape)}, not {(group.order, *x.shape)}."
         )
     _assert_same(action, action.apply(x, [0] * group.ways), x, scale, "the neutral element moves points")
-    for j, T in enumerate(group.orders):
-        step = [int(i == j) for i in range(group.ways)]
-        moved = x
-        for s in range(1, T + 1):
-            moved = action.apply(moved, step)
-            element = [s % T if i == j else 0 for i in range(group.ways)]
-            what = f"{s} steps of way {j}" + (", its order," if s == T else "")
-            _assert_same(action, moved, orbit[group.index(element)], scale, f"{what} differ from element {element}")
-            if s < T and float(action.wrap(moved - x).abs().max()) <= scale:
-                raise AssertionError(f"way {j} of {action!r} has order {s} on these points, not {T}.")
+    for j in range(group.ways):
+        _assert_order(action, x, orbit, j, scale)
+    _assert_law(action, x, orbit, scale)
+    _assert_moves(action, x, orbit, scale)
+    _assert_folds(action, x, orbit, scale)
+
+
+def _assert_order(action: Action, x: Tensor, orbit: Tensor, j: int, scale: float) -> None:
+    """A number of steps of way j is the element of that number, and T_j of them return every point."""
+    group = action.group
+    step, T, moved = [int(i == j) for i in range(group.ways)], group.orders[j], x
+    for s in range(1, T + 1):
+        moved = action.apply(moved, step)
+        element = [s % T if i == j else 0 for i in range(group.ways)]
+        what = f"{s} steps of way {j}" + (", its order," if s == T else "")
+        _assert_same(action, moved, orbit[group.index(element)], scale, f"{what} differ from element {element}")
+        if s < T and float(action.wrap(moved - x).abs().max()) <= scale:
+            raise AssertionError(f"way {j} of {action!r} has order {s} on these points, not {T}.")
+
+
+def _assert_law(action: Action, x: Tensor, orbit: Tensor, scale: float) -> None:
+    """Inverses undo elements, and two elements one after the other are their sum."""
+    group = action.group
     elements = group.elements()
     for place, s in enumerate(elements):
         back = action.apply(orbit[place], action.inverse(s))
         _assert_same(action, back, x, scale, f"the inverse does not undo element {s.tolist()}")
-        # The law on two elements at once: way by way, s then the last element r is s + r.
         r = elements[-1 - place]
-        _assert_same(
-            action,
-            action.apply(orbit[place], r),
-            orbit[group.index(s + r)],
-            scale,
-            f"elements {s.tolist()} and {r.tolist()} one after the other are not their sum",
-        )
+        both, total = action.apply(orbit[place], r), orbit[group.index(s + r)]
+        what = f"elements {s.tolist()} and {r.tolist()} one after the other are not their sum"
+        _assert_same(action, both, total, scale, what)
+        if place and float(action.wrap(orbit[place] - x).detach().abs().max()) <= scale:
+            raise AssertionError(f"{action!r}: element {s.tolist()} moves none of these points.")
 
-    still = [
-        place for place in range(1, group.order) if float(action.wrap(orbit[place] - x).detach().abs().max()) <= scale
-    ]
-    if still:
-        raise AssertionError(f"{action!r}: element {elements[still[0]].tolist()} moves none of these points.")
-    moved = action._move(x.detach().requires_grad_(), elements[-1].to(x.device))
+
+def _assert_moves(action: Action, x: Tensor, orbit: Tensor, scale: float) -> None:
+    """Gradients pass through a move, and each point may be moved by an element of its own."""
+    group, elements = action.group, action.group.elements().to(x.device)
+    moved = action.move(x.detach().requires_grad_(), elements[-1])
     if group.order > 1 and not moved.requires_grad:
         raise AssertionError(f"{action!r}: no gradient passes through a move.")
-    # Folding moves every point by an element of its own, and relies on distances being kept.
-    places = torch.arange(x[..., 0].numel()).reshape(x.shape[:-1]) % group.order
-    apart = action._move(x, elements[places].to(x.device))
-    if apart.shape == x.shape:
-        chosen = orbit.gather(0, places[None, ..., None].expand(1, *x.shape).to(x.device))[0]
-        _assert_same(
-            action, apart, chosen, scale, "moving each point by its own element, s [n, J], differs from the orbit"
-        )
-    else:
-        raise AssertionError(
-            f"{action!r}: moving each point by its own element, s [n, J], gives shape {tuple(apart.shape)}."
-        )
-    for place in range(group.order):
-        before, after = (torch.cdist(action._embed(p), action._embed(p)) for p in (x, orbit[place]))
-        if float((before - after).detach().abs().max()) > 10 * scale**0.5 * (1 + float(before.detach().max())) ** 0.5:
-            raise AssertionError(
-                f"{action!r}: element {elements[place].tolist()} changes distances between the points."
-            )
-    folded = action.fold(x)
-    for place, s in enumerate(elements):
-        _assert_same(
-            action,
-            action.fold(orbit[place]),
-            folded,
-            10 * scale,
-            f"a point and its image under {s.tolist()} fold apart",
-        )
+    places = torch.arange(x[..., 0].numel(), device=x.device).reshape(x.shape[:-1]) % group.order
+    apart = action.move(x, elements[places])
+    what = "moving each point by its own element, s [n, J],"
+    if apart.shape != x.shape:
+        raise AssertionError(f"{action!r}: {what} gives shape {tuple(apart.shape)}.")
+    chosen = orbit.gather(0, places[None, ..., None].expand(1, *x.shape))[0]
+    _assert_same(action, apart, chosen, scale, f"{what} differs from the orbit")
+
+
+def _assert_folds(action: Action, x: Tensor, orbit: Tensor, scale: float) -> None:
+    """Distances are kept, which folding relies on, and every image of a point folds to the same place."""
+    folded, points = action.fold(x), action.embed(x)
+    before = torch.cdist(points, points)
+    for place, s in enumerate(action.group.elements().tolist()):
+        moved = action.embed(orbit[place])
+        change = float((before - torch.cdist(moved, moved)).detach().abs().max())
+        if change > 10 * scale**0.5 * (1 + float(before.detach().max())) ** 0.5:
+            raise AssertionError(f"{action!r}: element {s} changes distances between the points.")
+        what = f"a point and its image under {s} fold apart"
+        _assert_same(action, action.fold(orbit[place]), folded, 10 * scale, what)
 
 
 def assert_commuting(first: Action, second: Action, x: Tensor, tolerance: float | None = None) -> None:
@@ -108,18 +109,9 @@ def assert_commuting(first: Action, second: Action, x: Tensor, tolerance: float 
         >>> from harmonicgp.actions import Negation, Rotation
         >>> assert_commuting(Rotation((0, 1), 5), Negation([2]), torch.randn(4, 3))
     """
-    first.check(x)
-    second.check(x)
-    for s in _generators(first):
-        for r in _generators(second):
-            one = second._move(first._move(x, s), r)
-            other = first._move(second._move(x, r), s)
-            gap = first.wrap(second.wrap(one - other)).abs().amax(-1)
-            if not float(gap.max()) <= (tolerance or _motion_tolerance(x)) * (1 + float(one.detach().abs().max())):
-                raise AssertionError(
-                    f"{first!r} and {second!r} do not commute: elements {s.tolist()} and {r.tolist()} take point "
-                    f"{int(gap.argmax())} to different places in the two orders."
-                )
+    conflict = first_conflict(first, second, x, tolerance or _motion_tolerance(x))
+    if conflict is not None:
+        raise AssertionError(conflict)
 
 
 def assert_invariant(kernel: KernelLike, action: Action, x: Tensor, tolerance: float | None = None) -> None:
@@ -133,8 +125,6 @@ def assert_invariant(kernel: KernelLike, action: Action, x: Tensor, tolerance: f
         >>> from harmonicgp.actions import Rotation
         >>> assert_invariant(RBFKernel(), Rotation((0, 1), 5), torch.randn(4, 2))
     """
-    from harmonicgp.kernels.invariance import largest_deviation
-
     action.check(x)
     deviation = largest_deviation(kernel, action, x)
     if deviation.share > (tolerance or _kernel_tolerance(x)):
@@ -154,10 +144,6 @@ def assert_decomposition(kernel: KernelLike, action: Action, x: Tensor, toleranc
         >>> from harmonicgp.actions import Rotation
         >>> assert_decomposition(RBFKernel(), Rotation((0, 1), 5), torch.randn(4, 2))
     """
-    from harmonicgp.groups import RESOLUTIONS
-    from harmonicgp.kernels.functions import kernel_matrix
-    from harmonicgp.kernels.harmonic import harmonic_gram
-
     action.check(x)
     group = action.group
     with torch.no_grad():
@@ -201,10 +187,6 @@ def _motion_tolerance(x: Tensor) -> float:
 
 def _kernel_tolerance(x: Tensor) -> float:
     return 1e-8 if x.dtype == torch.float64 else 2e-3  # distances are square roots: of rounding, half its digits
-
-
-def _generators(action: Action) -> Tensor:
-    return torch.eye(action.group.ways, dtype=torch.long) % torch.tensor(action.group.orders)
 
 
 def _assert_same(action: Action, a: Tensor, b: Tensor, scale: float, what: str) -> None:

@@ -266,10 +266,10 @@ def test_a_wrong_word_is_met_with_the_right_ones(table, tmp_path, option, word, 
 
 
 def test_the_choices_are_those_of_the_library(tmp_path):
-    from harmonicgp.symmetry.candidates import KERNELS
+    from harmonicgp.kernels.profiles import NAMED_PROFILES
 
     text = run("fit", "--help").stdout
-    assert set(re.search(r"--kernel <(.*?)>", text)[1].split("|")) == set(KERNELS)
+    assert set(re.search(r"--kernel <(.*?)>", text)[1].split("|")) == set(NAMED_PROFILES)
     line = complaint("demo", "--size", "smal", "-o", tmp_path / "demo", code=2)
     assert line == "error: --size takes 'small' or 'medium'; got 'smal' (did you mean 'small'?)."
     assert not (tmp_path / "demo").exists()

@@ -317,7 +317,7 @@ def test_an_action_of_ones_own_that_has_no_hash_and_changes():
         def __post_init__(self):
             self.group, self.min_dim = Cyclic(2), self.axis + 1
 
-        def _move(self, x, s):
+        def move(self, x, s):
             flips = torch.ones(x.shape[-1], dtype=x.dtype)
             flips[self.axis] = -1.0
             return torch.where(s == 1, x * flips, x)

@@ -204,7 +204,7 @@ def test_an_action_without_its_order_is_refused():
     class Swap(Action):
         group = Cyclic(2)
 
-        def _move(self, x, s):
+        def move(self, x, s):
             return torch.where(s == 1, x.roll(x.shape[-1] // 2, -1), x)
 
     x = torch.randn(4, 4)

@@ -550,10 +550,10 @@ def test_images_keep_one_scale_for_all_pixels():
 @pytest.mark.usefixtures("brief")
 def test_an_action_that_fails_is_listed():
     class Broken(Negation):
-        def _move(self, x, element):
+        def move(self, x, element):
             raise RuntimeError("it broke")
 
-        def _orbit(self, x):
+        def images(self, x):
             raise RuntimeError("it broke")
 
     X, action = cloud("rotation", 300)

@@ -1,10 +1,9 @@
 """How a group moves inputs. A group counts; an action moves points."""
 
-from harmonicgp.actions.base import Action
+from harmonicgp.actions.base import Action, Product, register_action
 from harmonicgp.actions.negation import Negation, PrincipalNegation, strided
 from harmonicgp.actions.orthogonal import Orthogonal
 from harmonicgp.actions.permutation import ImageFlip, ImageShift, Permutation
-from harmonicgp.actions.product import Product
 from harmonicgp.actions.rotation import Rotation
 from harmonicgp.actions.translation import Longitude, Translation
 
@@ -20,5 +19,8 @@ __all__ = [
     "Product",
     "Rotation",
     "Translation",
+    "register_action",
     "strided",
 ]
+
+register_action("Product", Product, children="factors")  # last in the list that messages show

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from harmonicgp._validation import check_points, coordinates, whole_number
-from harmonicgp.actions.base import Action
+from harmonicgp.actions.base import Action, register_action
+from harmonicgp.actions.linear import LinearParts, negated_parts
 from harmonicgp.groups import Cyclic
+from harmonicgp.io.fields import Fields
 
 
 def strided(d: int, ways: int) -> tuple[tuple[int, ...], ...]:
@@ -44,6 +46,8 @@ class Negation(Action):
                 [-1., -2.]])
     """
 
+    negates_columns = True
+
     def __init__(self, subsets: Sequence[int] | Sequence[Sequence[int]] | None = None) -> None:
         if subsets is None:
             self.subsets: tuple[tuple[int, ...], ...] | None = None
@@ -69,8 +73,24 @@ class Negation(Action):
         """J-way negation of d coordinates, subset j holding j, J + j, 2J + j, ..."""
         return cls(strided(d, ways))
 
-    def _move(self, x: Tensor, s: Tensor) -> Tensor:
-        return x * _signs(self.subsets or (tuple(range(x.shape[-1])),), x, s)
+    def move(self, x: Tensor, s: Tensor) -> Tensor:
+        """The coordinates with their new signs."""
+        return x * _signs(self._subsets(x.shape[-1]), x, s)
+
+    def _subsets(self, d: int) -> tuple[tuple[int, ...], ...]:
+        return self.subsets or (tuple(range(d)),)
+
+    def mixed_columns(self, d: int) -> list[list[int]]:
+        """None."""
+        return []
+
+    def renumbered(self, columns: Sequence[int], width: int) -> Action:
+        """Of the columns that these have become."""
+        return Negation([[columns[i] for i in subset] for subset in self._subsets(len(columns))])
+
+    def linear_parts(self, d: int) -> LinearParts | None:
+        """One part for each way, and one for the columns that stay."""
+        return negated_parts(self.group, self._subsets(d), d)
 
     def __repr__(self) -> str:
         return f"Negation({'' if self.subsets is None else [list(subset) for subset in self.subsets]})"
@@ -99,6 +119,20 @@ class PrincipalNegation(Action):
         self.mean: Tensor | None = None
         self.directions: Tensor | None = None
 
+    @classmethod
+    def along(cls, ways: int, mean: Tensor | None = None, directions: Tensor | None = None) -> PrincipalNegation:
+        """The action with a mean [d] and orthonormal directions [d, d], in columns; without them it is not fitted."""
+        action = cls(ways)
+        if mean is None and directions is None:
+            return action
+        if mean is None or directions is None or directions.shape != (len(mean), len(mean)) or len(mean) < action.ways:
+            raise ValueError("mean and directions do not fit each other.")
+        identity = torch.eye(len(mean), dtype=directions.dtype, device=directions.device)
+        if float((directions @ directions.mT - identity).abs().max()) > 1e-6:
+            raise ValueError("the directions are not orthogonal.")
+        action.mean, action.directions, action.dim = mean, directions, len(mean)
+        return action
+
     def fit(self, x: Tensor) -> PrincipalNegation:
         """A copy of this action with the mean and the principal directions of the rows of x [n, d]."""
         check_points(x)
@@ -111,12 +145,10 @@ class PrincipalNegation(Action):
         Vh = V.mT.flip(0)
         # A direction and its opposite are one direction: make the largest entry positive, so that reruns agree.
         largest = Vh.gather(1, Vh.abs().argmax(1, keepdim=True))
-        fitted = PrincipalNegation(self.ways)
-        fitted.mean, fitted.directions = mean, (Vh * largest.sign()).mT.contiguous()
-        fitted.dim = x.shape[-1]
-        return fitted
+        return PrincipalNegation.along(self.ways, mean, (Vh * largest.sign()).mT.contiguous())
 
-    def _move(self, x: Tensor, s: Tensor) -> Tensor:
+    def move(self, x: Tensor, s: Tensor) -> Tensor:
+        """The principal coordinates with their new signs."""
         mean, V = self._fitted(x)
         c = (x - mean) @ V  # principal coordinates
         return (c * _signs(strided(V.shape[0], self.ways), c, s)) @ V.mT + mean
@@ -126,20 +158,30 @@ class PrincipalNegation(Action):
             raise ValueError(f"{self!r} has no directions yet: use action = {self!r}.fit(X) with the training inputs.")
         return self.mean.to(x), self.directions.to(x)
 
+    def linear_parts(self, d: int) -> LinearParts | None:
+        """One part for each way, about the mean."""
+        if self.directions is None:
+            return super().linear_parts(d)
+        return negated_parts(self.group, strided(d, self.ways), d, self.directions, self.mean)
+
     def __repr__(self) -> str:
         return f"PrincipalNegation({self.ways})"
 
 
 def _signs(subsets: tuple[tuple[int, ...], ...], x: Tensor, s: Tensor) -> Tensor:
     """+1 or -1 for each coordinate, [..., d]."""
-    return 1.0 - 2.0 * (s.to(x.dtype) @ _members(subsets, x.shape[-1]).to(x))
+    places = torch.tensor([(j, i) for j, subset in enumerate(subsets) for i in subset], device=x.device)
+    member = x.new_zeros(len(subsets), x.shape[-1])  # one where a coordinate belongs to a subset
+    member[places[:, 0], places[:, 1]] = 1.0
+    return 1.0 - 2.0 * (s.to(x.dtype) @ member)
 
 
-@lru_cache(maxsize=64)
-def _members(subsets: tuple[tuple[int, ...], ...], d: int) -> Tensor:
-    """One where a coordinate belongs to a subset, else zero, [subsets, d]."""
-    with torch.inference_mode(False):
-        member = torch.zeros(len(subsets), d)
-        for j, subset in enumerate(subsets):
-            member[j, list(subset)] = 1.0
-    return member
+register_action("Negation", Negation, subsets=list[list[int]] | None)
+register_action(
+    "PrincipalNegation",
+    PrincipalNegation,
+    make=PrincipalNegation.along,
+    ways=int,
+    mean=lambda fields, key: fields.optional(key, partial(Fields.tensor, dim=1)),
+    directions=lambda fields, key: fields.optional(key, partial(Fields.tensor, dim=2)),
+)

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from harmonicgp._validation import whole_number
-from harmonicgp.actions.base import Action
+from harmonicgp.actions.base import Action, register_action
 from harmonicgp.groups import Cyclic
+from harmonicgp.io.fields import Fields
 
 _TOLERANCE = 1e-6
 
@@ -33,7 +34,7 @@ class Orthogonal(Action):
             raise ValueError(f"an orthogonal matrix is square; got shape {tuple(R.shape)}.")
         if not torch.isfinite(R).all():
             raise ValueError("the matrix has NaN or infinite entries.")
-        I = torch.eye(R.shape[0], dtype=torch.float64)  # noqa: E741
+        I = torch.eye(R.shape[0], dtype=torch.float64, device=R.device)  # noqa: E741
         error = float((R @ R.mT - I).abs().max())
         if error > _TOLERANCE:
             raise ValueError(f"the matrix is not orthogonal: R R' differs from I by {error:.2g}.")
@@ -60,7 +61,27 @@ class Orthogonal(Action):
         self._powers = torch.stack(powers)
         self.dim = self.min_dim = R.shape[0]
 
-    def _move(self, x: Tensor, s: Tensor) -> Tensor:
+    @classmethod
+    def of_digits(cls, matrix: Tensor, order: int) -> Orthogonal:
+        """The action of a float64 matrix that may have been given in fewer digits.
+
+        Rounding decides how near R^T must come to I, so a matrix of few digits is taken as one of its own dtype.
+        """
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            if torch.equal(matrix.to(dtype).double(), matrix):
+                try:
+                    return cls(matrix.to(dtype), order)
+                except ValueError:
+                    continue
+        return cls(matrix, order)
+
+    @property
+    def order(self) -> int:
+        """The least T with R^T = I."""
+        return self.group.order
+
+    def move(self, x: Tensor, s: Tensor) -> Tensor:
+        """The product with the power s of R."""
         R = self._powers.to(x)  # [T, d, d]
         if s.dim() == 1:
             return x @ R[s[0]].mT
@@ -71,5 +92,19 @@ class Orthogonal(Action):
             moved = torch.where(s == k, x @ R[k].mT, moved)
         return moved
 
+    @property
+    def repr_parses(self) -> bool:
+        """No: it does not show the matrix."""
+        return False
+
     def __repr__(self) -> str:
-        return f"Orthogonal(<{self.dim} x {self.dim} matrix>, order={self.group.order})"
+        return f"Orthogonal(<{self.dim} x {self.dim} matrix>, order={self.order})"
+
+
+register_action(
+    "Orthogonal",
+    Orthogonal,
+    make=Orthogonal.of_digits,
+    matrix=lambda fields, key: Fields.tensor(fields, key, dim=2),
+    order=lambda fields, key: Fields.whole(fields, key, most=10**5),
+)

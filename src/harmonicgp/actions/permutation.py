@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from harmonicgp._validation import coordinates, whole_number
-from harmonicgp.actions.base import Action
+from harmonicgp.actions.base import Action, register_action
+from harmonicgp.actions.linear import LinearParts, reordered_parts
 from harmonicgp.groups import Cyclic, Group
+from harmonicgp.io.fields import LARGEST, Fields
 
 
 class Reordering(Action):
@@ -23,10 +25,15 @@ class Reordering(Action):
     def source(self, s: Tensor) -> Tensor:
         """Where each coordinate comes from, integers [..., J] -> [..., d]."""
 
-    def _move(self, x: Tensor, s: Tensor) -> Tensor:
+    def move(self, x: Tensor, s: Tensor) -> Tensor:
+        """The coordinates in their new order."""
         source = self.source(s)
         shape = torch.broadcast_shapes(x.shape, source.shape)
         return x.expand(shape).gather(-1, source.expand(shape))
+
+    def linear_parts(self, d: int) -> LinearParts | None:
+        """By a Fourier transform along the orbits of coordinates, where all are whole."""
+        return reordered_parts(self.group, self.source(self.group.elements()), d) or super().linear_parts(d)
 
 
 class Permutation(Reordering):
@@ -45,8 +52,8 @@ class Permutation(Reordering):
         if sorted(self.permutation) != list(range(self.dim)):
             raise ValueError(f"a permutation of {self.dim} holds 0 to {self.dim - 1} once each; got {permutation!r}.")
         # Each coordinate goes round a cycle: after s steps coordinate i shows the one s further on its cycle.
-        self._cycles = torch.empty(self.dim, dtype=torch.long)  # all cycles, one after the other
-        self._first, self._length, self._at = (torch.empty(self.dim, dtype=torch.long) for _ in range(3))
+        self._cycles = torch.empty(self.dim, dtype=torch.long, device="cpu")  # all cycles, one after the other
+        self._first, self._length, self._at = (torch.empty_like(self._cycles) for _ in range(3))
         seen: set[int] = set()
         for i in range(self.dim):
             cycle: list[int] = []
@@ -56,15 +63,27 @@ class Permutation(Reordering):
                 i = self.permutation[i]
             if cycle:
                 first = len(seen) - len(cycle)
-                self._cycles[first : first + len(cycle)] = torch.tensor(cycle)
+                self._cycles[first : first + len(cycle)] = torch.tensor(cycle, device="cpu")
                 self._first[cycle], self._length[cycle] = first, len(cycle)
-                self._at[cycle] = torch.arange(len(cycle))
+                self._at[cycle] = torch.arange(len(cycle), device="cpu")
         self.group = Cyclic(math.lcm(*self._length.tolist()))
 
     def source(self, s: Tensor) -> Tensor:
-        """S steps on along each cycle."""
+        """The coordinate s steps on along each cycle."""
         first, length, at, cycles = (t.to(s.device) for t in (self._first, self._length, self._at, self._cycles))
         return cycles[first + (at + s) % length]
+
+    def mixed_columns(self, d: int) -> list[list[int]]:
+        """The columns that change places."""
+        moved = [i for i, j in enumerate(self.permutation) if i != j]
+        return [moved] if moved else []
+
+    def renumbered(self, columns: Sequence[int], width: int) -> Action:
+        """Of the columns that these have become; the others stay."""
+        order = list(range(width))
+        for i, j in enumerate(self.permutation):
+            order[columns[i]] = columns[j]
+        return Permutation(order)
 
     def __repr__(self) -> str:
         return f"Permutation({list(self.permutation)})"
@@ -163,3 +182,17 @@ class ImageShift(_ImageAction):
 
     def __repr__(self) -> str:
         return f"ImageShift({self.shape}, {self.steps[0] if len(set(self.steps)) == 1 else self.steps})"
+
+
+def _image_shape(fields: Fields, key: str) -> list[int]:
+    shape = fields.wholes(key)
+    if math.prod(shape) > LARGEST:
+        raise fields.error("the image is too large")
+    return shape
+
+
+register_action("Permutation", Permutation, permutation=list[int])
+register_action("ImageFlip", ImageFlip, shape=_image_shape, axes=list[int])
+register_action(
+    "ImageShift", ImageShift, make=lambda shape, steps: ImageShift(shape, steps), shape=_image_shape, steps=list[int]
+)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from harmonicgp._validation import coordinates, whole_number
-from harmonicgp.actions.base import Action
+from harmonicgp.actions.base import Action, register_action
 from harmonicgp.groups import Cyclic
 
 
@@ -29,7 +30,8 @@ class Rotation(Action):
         self.group = Cyclic(self.order)
         self.min_dim = max(self.plane) + 1
 
-    def _move(self, x: Tensor, s: Tensor) -> Tensor:
+    def move(self, x: Tensor, s: Tensor) -> Tensor:
+        """The plane turned, the other coordinates as they are."""
         c, i = (part.to(x) for part in roots_of_unity(self.order))
         c, i = c[s[..., 0]], i[s[..., 0]]
         p, q = self.plane
@@ -38,18 +40,33 @@ class Rotation(Action):
         shape = moved[p].shape
         return torch.stack([moved[k] if k in moved else x[..., k].expand(shape) for k in range(x.shape[-1])], -1)
 
+    def mixed_columns(self, d: int) -> list[list[int]]:
+        """The plane."""
+        return [list(self.plane)]
+
+    def renumbered(self, columns: Sequence[int], width: int) -> Action:
+        """The plane of the two columns that these have become."""
+        return Rotation((columns[self.plane[0]], columns[self.plane[1]]), self.order)
+
+    def planes(self) -> list[tuple[tuple[int, int], int]]:
+        """The one plane."""
+        return [((self.plane[0], self.plane[1]), self.order)]
+
     def __repr__(self) -> str:
         return f"Rotation({self.plane}, {self.order})"
 
 
+register_action("Rotation", Rotation, plane=list[int], order=int)
+
+
 def roots_of_unity(T: int) -> tuple[Tensor, Tensor]:
-    """Cos and sin of 2 pi s / T for s = 0..T-1 in float64; quarter and half turns exact."""
-    s = torch.arange(T, dtype=torch.float64)
+    """The cosines and sines of 2 pi s / T for s = 0..T-1 in float64; quarter and half turns are exact."""
+    s = torch.arange(T, dtype=torch.float64, device="cpu")
     quarter = (4 * s / T).round()
     rest = 2 * math.pi * (s - quarter * T / 4) / T  # within an eighth of a turn
     c, i = rest.cos(), rest.sin()
     k = quarter.long() % 4
     cos = torch.stack([c, -i, -c, i])
     sin = torch.stack([i, c, -i, -c])
-    pick = torch.arange(T)
+    pick = torch.arange(T, device="cpu")
     return cos[k, pick] + 0.0, sin[k, pick] + 0.0  # + 0.0 turns -0.0 into 0.0

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from harmonicgp._validation import whole_number
-from harmonicgp.actions.base import Action
+from harmonicgp.actions.base import Action, register_action
+from harmonicgp.actions.rotation import Rotation
 from harmonicgp.groups import Cyclic
 
 
@@ -39,7 +42,8 @@ class Translation(Action):
         """The one circular coordinate and its period."""
         return {self.axis: self.period}
 
-    def _move(self, x: Tensor, s: Tensor) -> Tensor:
+    def move(self, x: Tensor, s: Tensor) -> Tensor:
+        """The coordinate shifted, the others as they are."""
         shift = s[..., 0].to(x.dtype) * (self.period / self.order)
         a = x[..., self.axis]
         # The neutral element moves nothing, not even by rounding or to another name.
@@ -52,7 +56,7 @@ class Translation(Action):
         reduced = torch.remainder(a - self.start, self.period) + self.start
         return torch.where(reduced >= self.start + self.period, reduced - self.period, reduced)  # rounded up to the end
 
-    def _tidy(self, x: Tensor) -> Tensor:
+    def tidy(self, x: Tensor) -> Tensor:
         """Reduced to the period, and a place that rounding left just below its end named by its start."""
         columns = list(x.unbind(-1))
         a = self._reduce(columns[self.axis])
@@ -70,7 +74,8 @@ class Translation(Action):
         super().check(x, name)
         self._check_rounding(x, 0.01 * self.period / self.order, name)
 
-    def _check_fold(self, x: Tensor) -> None:
+    def check_fold(self, x: Tensor) -> None:
+        """Raise a clear error for values whose rounding reaches the edge of the fundamental domain."""
         self._check_rounding(x, 0.5 * self._edge, "x")
 
     def _check_rounding(self, x: Tensor, limit: float, name: str) -> None:
@@ -81,11 +86,20 @@ class Translation(Action):
                 f"{self.period / self.order:.3g} safely: subtract a whole number of periods, or use float64."
             )
 
-    def _generic_point(self, d: int) -> Tensor:
-        w = super()._generic_point(d)
+    def generic_point(self, d: int) -> Tensor:
+        """On the circle, a point whose cell is the first step of the period."""
+        w = super().generic_point(d)
         # The cell of w is the first step of the period, its edge pushed by more than the rounding of float32.
         w[self.axis] = self.start + 0.5 * self.period / self.order - self._edge
         return w
+
+    def mixed_columns(self, d: int) -> list[list[int]]:
+        """None."""
+        return []
+
+    def renumbered(self, columns: Sequence[int], width: int) -> Action:
+        """Along the column that this one has become."""
+        return Translation(columns[self.axis], self.period, self.order, self.start)
 
     def __repr__(self) -> str:
         start = f", start={self.start}" if self.start else ""
@@ -112,15 +126,31 @@ class Longitude(Translation):
         super().check(x, name)
         check_latitude(x[..., self.axis + 1], name)
 
-    def _tidy(self, x: Tensor) -> Tensor:
+    def tidy(self, x: Tensor) -> Tensor:
         """At a pole every longitude is the same point: it gets the longitude -180."""
-        columns = list(super()._tidy(x).unbind(-1))
+        columns = list(super().tidy(x).unbind(-1))
         pole = columns[self.axis + 1].abs() >= 90.0
         columns[self.axis] = torch.where(pole, torch.full_like(columns[self.axis], self.start), columns[self.axis])
         return torch.stack(columns, -1)
 
+    def renumbered(self, columns: Sequence[int], width: int) -> Action:
+        """Along the column that this one has become; the latitude must follow it."""
+        return Longitude(self.order, axis=columns[self.axis])
+
+    def declared_kinds(self) -> dict[int, Any]:
+        """Longitude and latitude."""
+        return {self.axis: "longitude", self.axis + 1: "latitude"}
+
+    def on_unit_vectors(self) -> Action | None:
+        """A rotation about the Earth's axis."""
+        return Rotation((0, 1), self.order) if self.axis == 0 else None
+
     def __repr__(self) -> str:
         return f"Longitude({self.order}{f', axis={self.axis}' if self.axis else ''})"
+
+
+register_action("Translation", Translation, axis=int, period=float, order=int, start=float)
+register_action("Longitude", Longitude, order=int, axis=int)
 
 
 def check_latitude(latitude: Tensor, name: str = "x") -> None:

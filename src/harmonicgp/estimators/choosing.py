@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import gpytorch
 import torch
 from tqdm import tqdm
 
-from harmonicgp.actions import Action, Longitude, PrincipalNegation, Product
+from harmonicgp.actions import Action, PrincipalNegation
 from harmonicgp.estimators.reading import Reading
 from harmonicgp.inference.posterior import Family
 from harmonicgp.likelihoods.observation import Bound
@@ -118,10 +118,7 @@ class Choosing(Reading):
         if isinstance(self.kernel, gpytorch.kernels.Kernel):
             return
         names, known = self.encoded_names_, self.column_kinds_
-        wanted: dict[int, Any] = {j: ("periodic", T) for j, T in action.periods.items()}
-        for part in action.factors if isinstance(action, Product) else (action,):
-            if isinstance(part, Longitude):
-                wanted |= {part.axis: "longitude", part.axis + 1: "latitude"}
+        wanted = action.declared_kinds()
         if all(known.get(j) == kind for j, kind in wanted.items()):
             return
         for j, kind in wanted.items():

@@ -10,7 +10,6 @@ from typing import Any
 import gpytorch
 import numpy as np
 import torch
-from scipy.special import ndtr
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
@@ -24,7 +23,7 @@ from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed
 from harmonicgp.estimators.reading import is_table
 from harmonicgp.estimators.saving import SavedModel
 from harmonicgp.groups import Resolution
-from harmonicgp.likelihoods import SoftmaxBoundLikelihood
+from harmonicgp.likelihoods import SoftmaxBoundLikelihood, observe
 from harmonicgp.tables.arrays import is_missing, n_rows, plain_array, target_names, validated, weights_of
 from harmonicgp.tables.inputs import Array
 from harmonicgp.tables.rows import Rows, merge
@@ -173,12 +172,8 @@ class HarmonicGPClassifier(SavedModel, ClassifierMixin, HarmonicGPBase):
         return SoftmaxBoundLikelihood(len(self.classes_))
 
     def _probabilities(self, mean: Array, variance: Array) -> Array:
-        if self._one:
-            p = ndtr(mean[0] / np.sqrt(1 + variance[0]))
-            return np.stack((1 - p, p), -1)
-        likelihood: Any = self.likelihood_
         m, v = torch.from_numpy(mean.T.copy()), torch.from_numpy(variance.T.copy())
-        P = likelihood.class_probabilities(m, v).numpy()
+        P: Array = observe(self.likelihood_).class_probabilities(m, v).numpy()
         return P / P.sum(-1, keepdims=True)
 
     def _rows(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> tuple[Array, Array, Array | None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import gpytorch
 import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
@@ -13,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from harmonicgp._validation import whole_number
 from harmonicgp.estimators.base import HarmonicGPBase, fresh_seed
 from harmonicgp.estimators.predictive import Conformal, Noise, Predictive
+from harmonicgp.likelihoods import observe
 from harmonicgp.tables.arrays import known_errors, n_rows, numbers, plain_array
 from harmonicgp.tables.inputs import Array
 from harmonicgp.tables.targets import Target
@@ -169,13 +169,7 @@ class PredictsNumbers(HarmonicGPBase):
         return Predictive(mean, variance, self._noise(), self._target, known, self._calibration)
 
     def _noise(self) -> Noise:
-        likelihood = self.likelihood_
-        df = (
-            float(likelihood.deg_free.detach())
-            if isinstance(likelihood, gpytorch.likelihoods.StudentTLikelihood)
-            else None
-        )
-        return Noise(float(likelihood.noise.detach()), df)
+        return Noise(*observe(self.likelihood_).predictive_noise())
 
     def _covariance(self, X: Any, noise_std: Any) -> tuple[Array, Array]:
         check_is_fitted(self, "_predictor")

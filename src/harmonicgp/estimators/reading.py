@@ -15,7 +15,7 @@ from harmonicgp._validation import whole_number
 from harmonicgp.actions import Action
 from harmonicgp.groups import Resolution, check_resolution
 from harmonicgp.inference.statistics import MAX_DENSE
-from harmonicgp.symmetry.candidates import KERNELS
+from harmonicgp.kernels.profiles import NAMED_PROFILES
 from harmonicgp.tables.arrays import validated
 from harmonicgp.tables.encoder import Kind, TableEncoder, check_kinds, is_frame
 from harmonicgp.tables.inputs import Array, Inputs, check_size
@@ -59,9 +59,11 @@ class Reading(BaseEstimator):
             )
         if not (
             isinstance(self.kernel, gpytorch.kernels.Kernel)
-            or (isinstance(self.kernel, str) and self.kernel in KERNELS)
+            or (isinstance(self.kernel, str) and self.kernel in NAMED_PROFILES)
         ):
-            raise ValueError(f"kernel must be one of {sorted(KERNELS)} or a GPyTorch kernel; got {self.kernel!r}.")
+            raise ValueError(
+                f"kernel must be one of {sorted(NAMED_PROFILES)} or a GPyTorch kernel; got {self.kernel!r}."
+            )
         for name, allowed in (
             ("posterior", ("auto", "block", "joint")),
             ("warp", ("auto", None, "quantile")),

@@ -48,6 +48,7 @@ class PointKernel(torch.nn.Module):
     def __init__(self, kernel: gpytorch.kernels.Kernel) -> None:
         super().__init__()
         self.kernel = kernel
+        self._grams: dict[int, FusedGram | None] = {}  # the fused path, by the width of the points
 
     def zz(self, z1: Tensor, z2: Tensor) -> Tensor:
         """k(z, z')."""
@@ -59,7 +60,10 @@ class PointKernel(torch.nn.Module):
 
     def _matrix(self, z: Tensor, x: Tensor) -> Tensor:
         if z.dim() == x.dim() == 2:
-            fused = FusedGram.of(self.kernel, None, "complex", x.shape[-1])
+            d = x.shape[-1]
+            if d not in self._grams:
+                self._grams[d] = FusedGram.of(self.kernel, None, "complex", d)
+            fused = self._grams[d]
             if fused is not None:
                 return fused(x, z)[0][0].mT  # laid out column by column, as LAPACK wants it
         return kernel_matrix(self.kernel, z, x)

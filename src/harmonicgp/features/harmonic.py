@@ -80,6 +80,12 @@ class HarmonicFeatures(Features):
             real = {i for i, (t, minus_t) in enumerate(action.group.conjugate_pairs) if t == minus_t}
         self._real = [t for t in self.keep if t in real]
         self._paired = [t for t in self.keep if t not in real]
+        self._gram = self._fused(self._real, self._paired)
+        self._block_grams: list[FusedGram | None] = []  # one for each block, where each has inducing inputs of its own
+        if self._gram is not None and self.Z.dim() == 3:
+            self._block_grams = [self._fused([t], []) for t in self._real] + [
+                self._fused([], [t]) for t in self._paired
+            ]
         if check:
             kernel = getattr(self.view, "kernel", self.view.zz)
             check_invariant(kernel, action, dim=self.Z.shape[-1], like=[self.Z], learnable=True)
@@ -127,7 +133,7 @@ class HarmonicFeatures(Features):
 
     def grams(self, x: Tensor | None = None) -> tuple[Tensor | None, Tensor | None]:
         """k_t(Z, x), or k_t(Z, Z), for the real blocks and for the complex ones; None where there are none of a kind."""
-        fused = self._fused(self._real, self._paired)
+        fused = self._gram
         if fused is None:
             function = self._points_of(self.Z) if x is None else (lambda z: self.view.zx(z, x))
             return self._chosen(self.transform(function, self.Z))
@@ -136,10 +142,9 @@ class HarmonicFeatures(Features):
             real, paired = fused(self.Z if x is None else x, self.Z)
             return (real.mT if self._real else None), (paired.mH if self._paired else None)
         alone = [(t, 0) for t in self._real] + [(t, 1) for t in self._paired]
-        plans = [self._fused(*(([t], []) if kind == 0 else ([], [t]))) for t, kind in alone]
         places = [t for t, _ in alone]
         Z = self.Z if places == list(range(len(self.Z))) else self.Z[places]
-        matrices = fused.each(x, Z, plans)  # type: ignore[arg-type]
+        matrices = fused.each(x, Z, self._block_grams)  # type: ignore[arg-type]
         own = [both[kind].mH for both, (_, kind) in zip(matrices, alone, strict=True)]
         first, rest = own[: len(self._real)], own[len(self._real) :]
         return (torch.cat(first) if first else None), (torch.cat(rest) if rest else None)

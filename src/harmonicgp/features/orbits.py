@@ -55,7 +55,7 @@ def phases(group: Group, frequencies: Tensor, dtype: torch.dtype) -> Tensor:
     """conj(chi_t(s)) for frequencies t [blocks, J] and all elements s, [blocks, |G|]: undoes the move to the orbit's point."""
     turns = torch.zeros(len(frequencies), group.order, dtype=torch.float64, device=frequencies.device)
     for j, T in enumerate(group.orders):
-        turns -= (frequencies[:, None, j] * group._elements[None, :, j] % T).double() / T
+        turns -= (frequencies[:, None, j] * group.elements()[None, :, j] % T).double() / T
     return torch.polar(torch.ones_like(turns), 2 * math.pi * turns).to(dtype)
 
 
@@ -63,8 +63,8 @@ def _may_share(action: Action, x: Tensor) -> bool:
     """A look at the columns that no element moves: where they differ from row to row there is nothing to share."""
     if not action.periods or x.dim() != 2 or len(x) < 2 or x.device.type != "cpu" or x.requires_grad:
         return False
-    w = action._generic_point(x.shape[-1])
-    still = (action._orbit(w[None])[:, 0] == w).all(0)
+    w = action.generic_point(x.shape[-1])
+    still = (action.images(w[None])[:, 0] == w).all(0)
     if not bool(still.any()):
         return True
     return LEAST * len(np.unique(hashes(x[:, still].detach().double().numpy()))) <= len(x)
@@ -72,7 +72,7 @@ def _may_share(action: Action, x: Tensor) -> bool:
 
 def _folded(action: Action, x: Tensor) -> tuple[Tensor, Tensor]:
     elements = action.fold_index(x)
-    return action._tidy(action._move(x, action.group._elements[elements])), elements
+    return action.tidy(action.move(x, action.group.elements()[elements])), elements
 
 
 def _keys(action: Action, folded: Tensor) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:

@@ -117,24 +117,3 @@ class Fields:
         if dim is not None and tensor.dim() != dim:
             raise self.error(f"{key!r} must have {dim} axes; it has {tensor.dim()}")
         return tensor
-
-
-#: How to read what a constructor was told, by its name.
-READERS: dict[str, Callable[[Fields, str], Any]] = {
-    "ard_num_dims": lambda fields, key: fields.optional(key, Fields.whole),
-    "nu": Fields.number,
-    "power": Fields.number,
-    "order": Fields.whole,
-    "subsets": lambda fields, key: fields.optional(key, Fields.lists_of_wholes),
-    "ways": Fields.whole,
-    "plane": Fields.wholes,
-    "axis": Fields.whole,
-    "period": Fields.number,
-    "start": Fields.number,
-    "permutation": Fields.wholes,
-    "shape": Fields.wholes,
-    "axes": Fields.wholes,
-    "steps": Fields.wholes,
-    "num_classes": Fields.whole,
-    "epsilon": Fields.number,
-}

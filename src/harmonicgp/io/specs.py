@@ -1,4 +1,4 @@
-"""Kernels, actions and likelihoods as JSON, and back, from closed lists of classes: no name in a file chooses code.
+"""Kernels, actions and likelihoods as JSON, and back, of registered classes alone: no name in a file chooses code.
 
 A spec is structure: the class, what its constructor was told, children, and of each parameter its dtype, its constraint
 and whether it is frozen. Values travel apart, as `state_dict()`: load them, strictly, into what was built.
@@ -6,70 +6,20 @@ and whether it is frozen. Values travel apart, as `state_dict()`: load them, str
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from gpytorch import constraints, kernels, likelihoods
 from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
-from torch import Tensor
 
-from harmonicgp import actions
-from harmonicgp.actions import Action
-from harmonicgp.io.fields import LARGEST, READERS, Fields, SpecError
-from harmonicgp.kernels import ArcCosineKernel, GlobeKernel
-from harmonicgp.likelihoods import PoissonLikelihood, RobustMaxLikelihood, SoftmaxBoundLikelihood
+from harmonicgp.io.fields import Fields, SpecError
+from harmonicgp.io.registry import ACTIONS, DTYPES, KERNELS, LIKELIHOODS, Kind, Registry
 
 Spec: TypeAlias = dict[str, Any]
 
 _DEEPEST = 10  # kernels within kernels; GPyTorch takes twice as long to make each further one
-
-
-class _Kind(NamedTuple):
-    """A class that can be saved: the constructor arguments to keep, attributes of the same name, and its children."""
-
-    type: type[Any]
-    facts: tuple[str, ...] = ()
-    children: str = ""  # the attribute that holds them
-
-
-_KERNELS = {
-    "ScaleKernel": _Kind(kernels.ScaleKernel, ("ard_num_dims",), "base_kernel"),
-    "RBFKernel": _Kind(kernels.RBFKernel, ("ard_num_dims",)),
-    "MaternKernel": _Kind(kernels.MaternKernel, ("nu", "ard_num_dims")),
-    "RQKernel": _Kind(kernels.RQKernel, ("ard_num_dims",)),
-    "PeriodicKernel": _Kind(kernels.PeriodicKernel, ("ard_num_dims",)),
-    "LinearKernel": _Kind(kernels.LinearKernel, ("ard_num_dims",)),
-    "PolynomialKernel": _Kind(kernels.PolynomialKernel, ("power", "ard_num_dims")),
-    "CosineKernel": _Kind(kernels.CosineKernel, ("ard_num_dims",)),
-    "ConstantKernel": _Kind(kernels.ConstantKernel),
-    "AdditiveKernel": _Kind(kernels.AdditiveKernel, (), "kernels"),
-    "ProductKernel": _Kind(kernels.ProductKernel, (), "kernels"),
-    "ArcCosineKernel": _Kind(ArcCosineKernel, ("order", "ard_num_dims")),
-    "GlobeKernel": _Kind(GlobeKernel, ("ard_num_dims",), "base_kernel"),
-}
-_ACTIONS = {
-    "Negation": _Kind(actions.Negation, ("subsets",)),
-    "PrincipalNegation": _Kind(actions.PrincipalNegation, ("ways",)),
-    "Rotation": _Kind(actions.Rotation, ("plane", "order")),
-    "Translation": _Kind(actions.Translation, ("axis", "period", "order", "start")),
-    "Longitude": _Kind(actions.Longitude, ("order", "axis")),
-    "Permutation": _Kind(actions.Permutation, ("permutation",)),
-    "ImageFlip": _Kind(actions.ImageFlip, ("shape", "axes")),
-    "ImageShift": _Kind(actions.ImageShift, ("shape", "steps")),
-    "Orthogonal": _Kind(actions.Orthogonal),
-    "Product": _Kind(actions.Product, (), "factors"),
-}
-_LIKELIHOODS = {
-    "GaussianLikelihood": _Kind(likelihoods.GaussianLikelihood),
-    "StudentTLikelihood": _Kind(likelihoods.StudentTLikelihood),
-    "BernoulliLikelihood": _Kind(likelihoods.BernoulliLikelihood),
-    "RobustMaxLikelihood": _Kind(RobustMaxLikelihood, ("num_classes", "epsilon")),
-    "SoftmaxBoundLikelihood": _Kind(SoftmaxBoundLikelihood, ("num_classes",)),
-    "PoissonLikelihood": _Kind(PoissonLikelihood),
-}
 #: How to make each constraint, and which bounds are its own.
 _CONSTRAINTS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "Positive": (constraints.Positive, ()),
@@ -83,22 +33,17 @@ _TRANSFORMS: dict[str, tuple[Any, Any]] = {
     "exp": (torch.exp, torch.log),
     "none": (None, None),
 }
-_DTYPES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
 
 
 # Kernels --------------------------------------------------------------------------------------------------------------
 
 
 def kernel_spec(kernel: kernels.Kernel) -> Spec:
-    """The structure of a kernel of the closed list, for JSON; its values are in `kernel.state_dict()`.
+    """The structure of a kernel of registered classes, for JSON; its values are in `kernel.state_dict()`.
 
     Examples:
         >>> from gpytorch.kernels import MaternKernel
+        >>> import harmonicgp.kernels
         >>> spec = kernel_spec(MaternKernel(nu=1.5))
         >>> spec["class"], spec["nu"]
         ('MaternKernel', 1.5)
@@ -115,16 +60,14 @@ def build_kernel(spec: object) -> kernels.Kernel:
 
 
 def _kernel_node(kernel: Any, depth: int) -> Spec:
-    name, kind = _kind(kernel, _KERNELS, "kernel")
+    kind = KERNELS.kind_of(kernel)
     if depth > _DEEPEST:
         raise SpecError(f"the kernel is nested more than {_DEEPEST} deep: use fewer sums, products and scales.")
-    spec = {"class": name, **_facts(kernel, kind)}
+    spec = _written(kernel, kind)
     spec["active_dims"] = None if kernel.active_dims is None else kernel.active_dims.tolist()
     spec["parameters"] = _parameters(kernel, "kernel")
     if kind.children:
-        held = getattr(kernel, kind.children)
-        children = [held] if kind.children == "base_kernel" else list(held)
-        spec["children"] = [_kernel_node(child, depth + 1) for child in children]
+        spec["children"] = [_kernel_node(child, depth + 1) for child in kind.children_of(kernel)]
     return spec
 
 
@@ -132,16 +75,13 @@ def _build_kernel(spec: object, where: str, depth: int) -> Any:
     fields = Fields(spec, where)
     if depth > _DEEPEST:
         raise fields.error("it is nested too deep")
-    kind = fields.choice("class", _KERNELS)
-    facts = {fact: READERS[fact](fields, fact) for fact in kind.facts}
+    kind, values = _read(fields, KERNELS)
     active = fields.optional("active_dims", Fields.wholes)
-    parameters, children = fields.take("parameters"), []
-    if kind.children:
-        parts = fields.items("children", exactly=1 if kind.children == "base_kernel" else None)
-        children = [_build_kernel(part, f"{where}.children[{i}]", depth + 1) for i, part in enumerate(parts)]
+    parameters = fields.take("parameters")
+    children = _build_children(fields, kind, lambda part, place: _build_kernel(part, place, depth + 1))
     fields.end()
-    kernel = fields.construct(kind.type, *children, **facts)
-    kernel.active_dims = None if active is None else torch.tensor(active, dtype=torch.long)
+    kernel = fields.construct(kind.make, *children, **values)
+    kernel.active_dims = None if active is None else torch.tensor(active, dtype=torch.long, device="cpu")
     _set_parameters(kernel, parameters, where)
     return kernel
 
@@ -150,20 +90,18 @@ def _build_kernel(spec: object, where: str, depth: int) -> Any:
 
 
 def likelihood_spec(likelihood: likelihoods.Likelihood) -> Spec:
-    """The structure of a likelihood of the closed list, for JSON; its values are in `likelihood.state_dict()`."""
-    name, kind = _kind(likelihood, _LIKELIHOODS, "likelihood")
-    spec = {"class": name, **_facts(likelihood, kind)}
+    """The structure of a likelihood of a registered class, for JSON; its values are in `likelihood.state_dict()`."""
+    kind = LIKELIHOODS.kind_of(likelihood)
+    spec = _written(likelihood, kind)
     batched = any(parameter.numel() != 1 for parameter in likelihood.parameters())
     _check_module(likelihood, "likelihood", batched)
-    spec["parameters"] = _parameters(_holder(likelihood), "likelihood")
-    if kind.type is RobustMaxLikelihood:
-        spec["points"], spec["dtype"] = len(likelihood.nodes), _dtype_name(likelihood.nodes, "likelihood")
+    spec["parameters"] = _parameters(kind.holder(likelihood), "likelihood")
     if hasattr(
         likelihood, "quadrature"
     ):  # not in the state dict, and rounded as the default dtype was when it was made
         rule = likelihood.quadrature
         spec["quadrature"] = {
-            "dtype": _dtype_name(rule.locations, "likelihood"),
+            "dtype": _dtype_name(rule.locations.dtype, "likelihood"),
             "locations": rule.locations.tolist(),
             "weights": rule.weights.tolist(),
         }
@@ -174,29 +112,18 @@ def likelihood_spec(likelihood: likelihoods.Likelihood) -> Spec:
 def build_likelihood(spec: object) -> likelihoods.Likelihood:
     """The likelihood of a spec, ready for `load_state_dict`."""
     fields = Fields(spec, "likelihood")
-    kind = fields.choice("class", _LIKELIHOODS)
-    facts = {fact: READERS[fact](fields, fact) for fact in kind.facts}
-    dtype = None
-    if kind.type is RobustMaxLikelihood:
-        facts["points"], dtype = fields.whole("points", most=1000), fields.choice("dtype", _DTYPES)
-    likelihood = fields.construct(kind.type, **facts)
-    if dtype is not None:
-        likelihood.to(dtype)
-    _set_parameters(_holder(likelihood), fields.take("parameters"), "likelihood")
+    kind, values = _read(fields, LIKELIHOODS)
+    likelihood = fields.construct(kind.make, **values)
+    _set_parameters(kind.holder(likelihood), fields.take("parameters"), "likelihood")
     if hasattr(likelihood, "quadrature"):
         _set_quadrature(likelihood.quadrature, fields.take("quadrature"))
     fields.end()
     return likelihood
 
 
-def _holder(likelihood: Any) -> Any:
-    """The module that holds the parameters."""
-    return likelihood.noise_covar if type(likelihood) is likelihoods.GaussianLikelihood else likelihood
-
-
 def _set_quadrature(rule: Any, spec: object) -> None:
     fields = Fields(spec, "likelihood.quadrature")
-    dtype = fields.choice("dtype", _DTYPES)
+    dtype = fields.choice("dtype", DTYPES)
     locations, weights = fields.tensor("locations", 1), fields.tensor("weights", 1)
     fields.end()
     if len(locations) == 0 or locations.shape != weights.shape:
@@ -207,8 +134,8 @@ def _set_quadrature(rule: Any, spec: object) -> None:
 # Actions --------------------------------------------------------------------------------------------------------------
 
 
-def action_spec(action: Action | None) -> Spec | None:
-    """An action of the closed list, whole, for JSON; None for none.
+def action_spec(action: Any) -> Spec | None:
+    """An action of a registered class, whole, for JSON; None for None.
 
     Examples:
         >>> from harmonicgp.actions import Rotation
@@ -217,106 +144,51 @@ def action_spec(action: Action | None) -> Spec | None:
     """
     if action is None:
         return None
-    name, kind = _kind(action, _ACTIONS, "action")
-    spec = {"class": name, **_facts(action, kind)}
-    if isinstance(action, actions.PrincipalNegation):
-        spec["mean"] = None if action.mean is None else action.mean.tolist()
-        spec["directions"] = None if action.directions is None else action.directions.tolist()
-    elif isinstance(action, actions.Orthogonal):
-        spec["matrix"], spec["order"] = action.matrix.tolist(), action.group.order
-    elif isinstance(action, actions.Product):
-        spec["children"] = [action_spec(factor) for factor in action.factors]
+    kind = ACTIONS.kind_of(action)
+    spec = _written(action, kind)
+    if kind.children:
+        spec["children"] = [action_spec(factor) for factor in kind.children_of(action)]
     build_action(spec)
     return spec
 
 
-def build_action(spec: object) -> Action | None:
+def build_action(spec: object) -> Any:
     """The action of a spec; None for None."""
-    return None if spec is None else _build_action(spec, "action", 0)
+    return None if spec is None else _build_action(spec, "action", ())
 
 
-def _build_action(spec: object, where: str, depth: int) -> Action:
+def _build_action(spec: object, where: str, around: tuple[Kind, ...]) -> Any:
     fields = Fields(spec, where)
-    kind = fields.choice("class", _ACTIONS)
-    facts = {fact: READERS[fact](fields, fact) for fact in kind.facts}
-    if kind.type is actions.PrincipalNegation:
-        return _build_principal(fields, facts["ways"])
-    if kind.type is actions.Orthogonal:
-        return _build_orthogonal(fields)
-    children = []
-    if kind.type is actions.Product:
-        if depth > 0:
-            raise fields.error("a product within a product is never written")
-        parts = fields.items("children")
-        children = [_build_action(part, f"{where}.children[{i}]", depth + 1) for i, part in enumerate(parts)]
+    kind, values = _read(fields, ACTIONS)
+    if kind in around:
+        raise fields.error("a product within a product is never written")
+    children = _build_children(fields, kind, lambda part, place: _build_action(part, place, (*around, kind)))
     fields.end()
-    if math.prod(facts.get("shape", ())) > LARGEST:
-        raise fields.error("the image is too large")
-    if "steps" in facts:
-        facts["step"] = facts.pop("steps")
-    action: Action = fields.construct(kind.type, *children, **facts)
-    return action
-
-
-def _build_principal(fields: Fields, ways: int) -> Action:
-    mean = fields.optional("mean", partial(Fields.tensor, dim=1))
-    V = fields.optional("directions", partial(Fields.tensor, dim=2))
-    fields.end()
-    action: actions.PrincipalNegation = fields.construct(actions.PrincipalNegation, ways)
-    if mean is None and V is None:
-        return action
-    if mean is None or V is None or V.shape != (len(mean), len(mean)) or len(mean) < ways:
-        raise fields.error("mean and directions do not fit each other")
-    if float((V @ V.mT - torch.eye(len(V), dtype=V.dtype)).abs().max()) > 1e-6:
-        raise fields.error("the directions are not orthogonal")
-    action.mean, action.directions, action.dim = mean, V, len(mean)
-    return action
-
-
-def _build_orthogonal(fields: Fields) -> Action:
-    matrix, order = fields.tensor("matrix", 2), fields.whole("order", most=10**5)
-    fields.end()
-    for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        # Rounding decides how near R^T must come to I: a matrix that was given in few digits is given so again.
-        if torch.equal(matrix.to(dtype).double(), matrix):
-            try:
-                return actions.Orthogonal(matrix.to(dtype), order)
-            except ValueError:
-                continue
-    action: Action = fields.construct(actions.Orthogonal, matrix, order)
-    return action
+    return fields.construct(kind.make, *children, **values)
 
 
 # What can be saved ----------------------------------------------------------------------------------------------------
 
 
-def _kind(value: Any, kinds: Mapping[str, _Kind], noun: str) -> tuple[str, _Kind]:
-    """The class of a value in the closed list: exactly, since what a subclass changes would be lost."""
-    for name, kind in kinds.items():
-        if type(value) is kind.type:
-            return name, kind
-    raise SpecError(
-        f"a {type(value).__name__} cannot be saved; the {noun}s that can be are {', '.join(kinds)}. Build the {noun} from "
-        "these, or keep the code that makes your own and save what it needs yourself."
-    )
-
-
-def _facts(value: Any, kind: _Kind) -> Spec:
-    return {fact: _plain(getattr(value, fact)) for fact in kind.facts}
+def _written(value: Any, kind: Kind) -> Spec:
+    """The name of the class, and its fields."""
+    return {"class": kind.name, **{field: _plain(getattr(value, field)) for field in kind.fields}}
 
 
 def _plain(value: Any) -> Any:
-    """Lists for tuples, Python's numbers for numpy's."""
+    """In the types of JSON: lists for tuples and tensors, Python's numbers for numpy's, names for dtypes."""
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
-    return value.item() if hasattr(value, "item") else value
+    if isinstance(value, torch.dtype):
+        return _dtype_name(value, "likelihood")
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _parameters(module: Any, noun: str) -> Spec:
     """What is to be known of the parameters that are a module's own."""
     return {
         name: {
-            "dtype": _dtype_name(parameter, noun),
+            "dtype": _dtype_name(parameter.dtype, noun),
             "frozen": not parameter.requires_grad,
             "constraint": _constraint(module.constraint_for_parameter_name(name), f"{name} of the {noun}", noun),
         }
@@ -324,11 +196,11 @@ def _parameters(module: Any, noun: str) -> Spec:
     }
 
 
-def _dtype_name(tensor: Tensor, noun: str) -> str:
-    for name, dtype in _DTYPES.items():
-        if tensor.dtype == dtype:
+def _dtype_name(dtype: torch.dtype, noun: str) -> str:
+    for name, known in DTYPES.items():
+        if dtype == known:
             return name
-    raise SpecError(f"the {noun} has numbers of {tensor.dtype}, which cannot be saved: use {noun}.double().")
+    raise SpecError(f"the {noun} has numbers of {dtype}, which cannot be saved: use {noun}.double().")
 
 
 def _constraint(constraint: Any, where: str, noun: str) -> Spec:
@@ -336,7 +208,7 @@ def _constraint(constraint: Any, where: str, noun: str) -> Spec:
         if type(constraint) is getattr(make, "func", make):
             values = {bound: getattr(constraint, bound).tolist() for bound in bounds}
             return {"class": name, "transform": _transform(constraint, where), **values,
-                    "dtype": _dtype_name(constraint.lower_bound, noun)}  # fmt: skip
+                    "dtype": _dtype_name(constraint.lower_bound.dtype, noun)}  # fmt: skip
     raise SpecError(
         f"{where} has the constraint {type(constraint).__name__}, which cannot be saved: use one of "
         f"{', '.join(_CONSTRAINTS)} of gpytorch.constraints."
@@ -387,12 +259,25 @@ def _check_same_state(module: Any, rebuilt: Any, noun: str) -> None:
 # What is read ---------------------------------------------------------------------------------------------------------
 
 
+def _read(fields: Fields, registry: Registry) -> tuple[Kind, dict[str, Any]]:
+    """The kind that a spec names, and what its constructor is told."""
+    kind = fields.choice("class", registry.kinds)
+    return kind, {field: read(fields, field) for field, read in kind.fields.items()}
+
+
+def _build_children(fields: Fields, kind: Kind, build: Callable[[object, str], Any]) -> list[Any]:
+    if not kind.children:
+        return []
+    parts = fields.items("children", exactly=None if isinstance(kind.children, str) else len(kind.children))
+    return [build(part, f"{fields.where}.children[{i}]") for i, part in enumerate(parts)]
+
+
 def _set_parameters(module: Any, spec: object, where: str) -> None:
     """Give a new module's own parameters the dtypes and constraints of a spec, and freeze those that were frozen."""
     fields = Fields(spec, f"{where}.parameters")
     for name, parameter in list(module.named_parameters(recurse=False)):
         entry = Fields(fields.take(name), f"{where}.parameters.{name}")
-        parameter.data = parameter.data.to(entry.choice("dtype", _DTYPES))
+        parameter.data = parameter.data.to(entry.choice("dtype", DTYPES))
         parameter.requires_grad_(not entry.flag("frozen"))
         constraint = _build_constraint(entry.take("constraint"), f"{where}.{name}_constraint", parameter.shape)
         module.register_constraint(name, constraint)
@@ -404,7 +289,7 @@ def _build_constraint(spec: object, where: str, shape: torch.Size) -> Any:
     fields = Fields(spec, where)
     make, bounds = fields.choice("class", _CONSTRAINTS)
     transform, inverse = fields.choice("transform", _TRANSFORMS)
-    dtype = fields.choice("dtype", _DTYPES)
+    dtype = fields.choice("dtype", DTYPES)
     constraint = make(transform=transform, inv_transform=inverse).to(dtype)
     for bound in bounds:
         value = fields.tensor(bound).to(dtype)

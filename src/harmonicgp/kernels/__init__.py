@@ -1,7 +1,7 @@
 """Harmonic kernels of any GPyTorch kernel, and the kernels GPyTorch lacks."""
 
 from harmonicgp.kernels.arccosine import ArcCosineKernel
-from harmonicgp.kernels.continuous import circle_spectrum, longitude_spectrum, scaled_bessel
+from harmonicgp.kernels.continuous import circle_spectrum, scaled_bessel
 from harmonicgp.kernels.globe import GlobeKernel, unit_vectors
 from harmonicgp.kernels.harmonic import HarmonicKernel, harmonic_diagonal, harmonic_gram
 from harmonicgp.kernels.interdomain import (
@@ -10,11 +10,15 @@ from harmonicgp.kernels.interdomain import (
     interdomain_cross_covariance,
 )
 from harmonicgp.kernels.invariance import check_invariant
+from harmonicgp.kernels.profiles import Profile
+from harmonicgp.kernels.records import register_kernel
+from harmonicgp.kernels.zonal import longitude_spectrum
 
 __all__ = [
     "ArcCosineKernel",
     "GlobeKernel",
     "HarmonicKernel",
+    "Profile",
     "check_invariant",
     "circle_spectrum",
     "harmonic_diagonal",
@@ -23,6 +27,7 @@ __all__ = [
     "interdomain_covariance",
     "interdomain_cross_covariance",
     "longitude_spectrum",
+    "register_kernel",
     "scaled_bessel",
     "unit_vectors",
 ]

@@ -10,34 +10,8 @@ import torch
 from torch import Tensor
 
 from harmonicgp._validation import whole_number
-
-
-class _Angular(torch.autograd.Function):
-    """J_n as a function of c = cos(theta), n = 0, 1, 2, with derivatives that stay finite at theta = 0.
-
-    J_0 = pi - theta, J_1 = sin(theta) + (pi - theta) cos(theta), J_2 = 3 sin cos + (pi - theta)(1 + 2 cos^2), and
-    dJ_n/dc = n^2 J_{n-1}: where autograd would meet 0/0 at coincident points, the ladder does not.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, c: Tensor, n: int) -> Tensor:
-        ctx.save_for_backward(c)
-        ctx.n = n
-        c = c.clamp(-1.0, 1.0)
-        rest = math.pi - torch.acos(c)
-        if n == 0:
-            return rest
-        sin = (1 - c * c).sqrt()
-        return sin + rest * c if n == 1 else 3 * sin * c + rest * (1 + 2 * c * c)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (c,) = ctx.saved_tensors
-        if ctx.n > 0:
-            return gradient * ctx.n**2 * _Angular.apply(c, ctx.n - 1), None
-        sin2 = 1 - c * c
-        edge = sin2 <= 4 * torch.finfo(c.dtype).eps  # a kink, as of |x - x'| at zero: no direction is up
-        return torch.where(edge, torch.zeros_like(c), gradient * sin2.masked_fill(edge, 1.0).rsqrt()), None
+from harmonicgp.kernels.profiles import ANGLE, profile_value
+from harmonicgp.kernels.records import FeatureMap, register_kernel
 
 
 class ArcCosineKernel(gpytorch.kernels.Kernel):
@@ -94,5 +68,26 @@ class ArcCosineKernel(gpytorch.kernels.Kernel):
         else:
             cosine = v1 @ v2.mT + w1[..., :, None] * w2[..., None, :]
             norms = norm1[..., :, None] * norm2[..., None, :]
-        J: Tensor = _Angular.apply(cosine, self.order)
-        return norms**self.order * J / math.pi
+        return norms**self.order * profile_value(ANGLE, cosine, self.order)
+
+
+def _network_features(kernel: ArcCosineKernel, generator: torch.Generator, n: int) -> FeatureMap:
+    """sqrt(2/n) relu(w.u)^order: the hidden layer whose limit the kernel is."""
+    lengthscale = kernel.lengthscale.detach().double().reshape(-1)
+    bias = kernel.bias_variance.detach().double().reshape(())
+    weights: dict[int, Tensor] = {}
+
+    def features(x: Tensor) -> Tensor:
+        d = x.shape[-1]
+        if d not in weights:  # the width is known at the first call, and fixed from then on
+            weights[d] = torch.randn(d + 1, n, generator=generator, dtype=torch.float64, device="cpu")
+        h = (x / lengthscale) @ weights[d][:d] + bias.sqrt() * weights[d][d]
+        return math.sqrt(2 / n) * (h > 0).to(h) * h**kernel.order
+
+    return features
+
+
+register_kernel(
+    "ArcCosineKernel", ArcCosineKernel, profile=ANGLE, random_features=_network_features,
+    order=int, ard_num_dims=int | None,
+)  # fmt: skip

@@ -13,16 +13,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import gpytorch
 import numpy as np
 import torch
 from scipy import special
 from torch import Tensor
 
 from harmonicgp._validation import whole_number
-from harmonicgp.actions.translation import check_latitude
 from harmonicgp.kernels.functions import KernelLike, check_kernel, kernel_matrix
-from harmonicgp.kernels.globe import GlobeKernel
 
 _LARGE = 1e6  # beyond, the uniform asymptotic expansion is as exact as float64
 
@@ -93,7 +90,7 @@ def circle_spectrum(kernel: KernelLike, period: float, n_frequencies: int, point
     if not (math.isfinite(period) and period > 0):
         raise ValueError(f"the period must be a positive number; got {period}.")
     points = whole_number(points or max(1024, 16 * n_frequencies), "points", 2 * n_frequencies)
-    phi = torch.arange(points, dtype=torch.float64)[:, None] * (float(period) / points)
+    phi = torch.arange(points, dtype=torch.float64, device="cpu")[:, None] * (float(period) / points)
     row = kernel_matrix(kernel, phi[:1], phi)[0]
     lap = kernel_matrix(kernel, phi[:1], phi[:1] + float(period))[0, 0]
     if float((lap - row[0]).detach().abs()) > 1e-6 * float(row[0].detach().abs()):
@@ -101,51 +98,3 @@ def circle_spectrum(kernel: KernelLike, period: float, n_frequencies: int, point
             f"the kernel does not repeat after the period {float(period):g}: use a PeriodicKernel of that period."
         )
     return torch.fft.rfft(row).real[:n_frequencies] / points
-
-
-def longitude_spectrum(
-    kernel: GlobeKernel, latitude1: Tensor, latitude2: Tensor, n_frequencies: int, points: int | None = None
-) -> Tensor:
-    """c_n(latitude1, latitude2) of a kernel on the globe, n = 0..n_frequencies-1: [n_frequencies, n1, n2].
-
-    k((lon, lat), (lon', lat')) = sum over whole n of c_|n|(lat, lat') exp(-i n (lon - lon')), latitudes in degrees.
-    For the RBF kernel, scaled or not, in closed form,
-
-        c_n = exp(-(1 - cos(lat - lat')) / l^2) ive(n, cos(lat) cos(lat') / l^2),
-
-    exact at any longitude and positive semi-definite for each n; otherwise by the trapezoid rule with `points` nodes
-    (default: 16 a frequency, at least 1024; give more where the lengthscale is below their spacing).
-
-    Differentiable in latitudes and hyper-parameters.
-
-    Examples:
-        >>> import torch
-        >>> from gpytorch.kernels import RBFKernel
-        >>> latitudes = torch.tensor([0.0, 45.0, 90.0])
-        >>> longitude_spectrum(GlobeKernel(RBFKernel()), latitudes, latitudes, 5).shape
-        torch.Size([5, 3, 3])
-    """
-    n_frequencies = whole_number(n_frequencies, "n_frequencies", 1)
-    if not isinstance(kernel, GlobeKernel):
-        raise TypeError(f"longitude_spectrum takes a GlobeKernel; got {type(kernel).__name__}.")
-    for latitude in (latitude1, latitude2):
-        check_latitude(latitude, "the argument")
-    scale: Tensor | float = 1.0
-    base = kernel.base_kernel
-    check_kernel(kernel)
-    while type(base) is gpytorch.kernels.ScaleKernel:
-        scale, base = scale * base.outputscale, base.base_kernel
-    p, q = latitude1[:, None] * (math.pi / 180), latitude2[None, :] * (math.pi / 180)
-    if type(base) is gpytorch.kernels.RBFKernel and base.active_dims is None and points is None:
-        inverse = base.lengthscale.reshape(()) ** -2
-        n = torch.arange(n_frequencies, device=p.device)[:, None, None]
-        z = (p.cos() * q.cos() * inverse).clamp_min(0.0)  # a latitude of 90 may round below zero
-        return scale * torch.exp(-2 * torch.sin(0.5 * (p - q)).square() * inverse) * scaled_bessel(n, z)
-    points = whole_number(points or max(1024, 16 * n_frequencies), "points", 2 * n_frequencies)
-    longitude = torch.arange(points, dtype=latitude1.dtype, device=p.device) * (360.0 / points)
-    x1 = torch.stack((torch.zeros_like(latitude1), latitude1), -1)
-    x2 = torch.stack(
-        (longitude[:, None].expand(-1, len(latitude2)), latitude2[None, :].expand(points, -1)), -1
-    )  # [points, n2, 2]
-    K = kernel_matrix(kernel, x1, x2)  # [points, n1, n2]
-    return torch.fft.rfft(K, dim=0).real[:n_frequencies] / points

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
-from types import NoneType
+from typing import Any
 
 import gpytorch
 import torch
 from torch import Tensor
 
-from harmonicgp.actions import Action, Longitude, Rotation
+from harmonicgp.actions import Action
+from harmonicgp.actions.linear import LinearParts, nothing_moves
 from harmonicgp.actions.translation import check_latitude
 from harmonicgp.backend.threads import alone
 from harmonicgp.groups import Cyclic, Group, Resolution
-from harmonicgp.kernels.arccosine import ArcCosineKernel
 from harmonicgp.kernels.globe import GlobeKernel, unit_vectors
-from harmonicgp.kernels.linear import LinearParts, linear_parts, nothing_moves
-from harmonicgp.kernels.orbit import MAX_OWN_WIDTH, PROFILES, Plan, Profile, orbit_sum
-
-_MATERN = {0.5: "matern12", 1.5: "matern32", 2.5: "matern52"}
-_MAX_POWER = 15
+from harmonicgp.kernels.orbit import MAX_OWN_WIDTH, Plan, orbit_sum
+from harmonicgp.kernels.profiles import Profile
+from harmonicgp.kernels.records import record_of
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A kernel taken apart: scale * norms * f(...), f of scaled coordinates."""
+    """A kernel taken apart: scale * norms * f(...), f of scaled coordinates. Hyper-parameters are read at each call."""
 
     base: gpytorch.kernels.Kernel
     scales: tuple[gpytorch.kernels.ScaleKernel, ...]
@@ -37,7 +33,7 @@ class Shape:
 
     @classmethod
     def of(cls, kernel: object) -> Shape | None:
-        """None for a kernel that is none of those known here; exact types, since a subclass may do anything."""
+        """None for a kernel without a profile; exact types, since a subclass may compute anything."""
         scales, globe = [], None
         while type(kernel) in (gpytorch.kernels.ScaleKernel, GlobeKernel):
             assert isinstance(kernel, gpytorch.kernels.Kernel)
@@ -48,7 +44,7 @@ class Shape:
             else:
                 scales.append(kernel)
             kernel = kernel.base_kernel
-        profile = _profile(kernel)
+        profile = record_of(kernel).profile(kernel)
         if profile is None or not isinstance(kernel, gpytorch.kernels.Kernel):
             return None
         if kernel.active_dims is not None or kernel.batch_shape:
@@ -64,33 +60,22 @@ class Shape:
 
     def parameter(self, like: Tensor) -> Tensor:
         """What else the profile depends on."""
-        if self.profile.name == "rational_quadratic":
-            return self.base.alpha.reshape(())
-        value = {"power": "power", "angle": "order"}.get(self.profile.name)
-        number = 0.0 if value is None else float(getattr(self.base, value))
-        return torch.tensor(number, dtype=like.dtype, device=like.device)
-
-
-def _profile(kernel: object) -> Profile | None:
-    kind = type(kernel)
-    if kind is gpytorch.kernels.RBFKernel:
-        return PROFILES["rbf"]
-    if isinstance(kernel, gpytorch.kernels.MaternKernel) and kind is gpytorch.kernels.MaternKernel:
-        return PROFILES[_MATERN[kernel.nu]]
-    if kind is gpytorch.kernels.RQKernel:
-        return PROFILES["rational_quadratic"]
-    if isinstance(kernel, gpytorch.kernels.PolynomialKernel) and kind is gpytorch.kernels.PolynomialKernel:
-        power = float(kernel.power)
-        return PROFILES["power"] if 0 <= power <= _MAX_POWER and power.is_integer() else None
-    return PROFILES["angle"] if kind is ArcCosineKernel else None
+        value = getattr(self.base, self.profile.parameter) if self.profile.parameter else 0.0
+        if isinstance(value, Tensor):
+            return value.reshape(())
+        return torch.tensor(float(value), dtype=like.dtype, device=like.device)
 
 
 @dataclass(frozen=True, eq=False)
 class FusedGram:
-    """Harmonic Gram matrices by the orbit sum."""
+    """Harmonic Gram matrices by the orbit sum, for one kernel and one action on d columns.
 
+    Made once and held by whoever evaluates it often. It reads the kernel's hyper-parameters at each call.
+    """
+
+    arguments: tuple[Any, ...]  #: what `of` was given: copies are made anew from it
     shape: Shape
-    action: Action | None
+    action: Action | None  #: on unit vectors, for a kernel on the globe
     parts: LinearParts
     plan: Plan
 
@@ -105,32 +90,35 @@ class FusedGram:
         pairs: Sequence[int] = (),
     ) -> FusedGram | None:
         """For some blocks, real and complex ones; None where kernel or action is not of the kind."""
+        arguments = (kernel, action, resolution, d, tuple(reals), tuple(pairs))
         shape = Shape.of(kernel)
         if shape is None:
             return None
         if shape.globe is not None:
-            if d != 2 or not (action is None or (isinstance(action, Longitude) and action.axis == 0)):
+            turning = None if action is None else action.on_unit_vectors()
+            if d != 2 or (action is not None and turning is None):
                 return None
-            d, action = 3, None if action is None else _turned(action.group.order)
-        parts = _parts(action, d)
-        if parts is None or (not shape.profile.stationary and bool(parts.center.any())):
-            return None
-        group: Group = Cyclic(1) if action is None else action.group
-        extra = 0 if shape.profile.stationary else 1
-        key = (resolution, tuple(reals), tuple(pairs), shape.profile.name)
-        if key not in parts.plans:
-            with torch.inference_mode(False):
-                parts.plans[key] = _plan(group, resolution, tuple(reals), tuple(pairs), parts, extra, shape.profile)
-        return cls(shape, action, parts, parts.plans[key])
+            d, action = 3, turning
+        with torch.inference_mode(False), torch.no_grad():
+            parts = nothing_moves(d) if action is None else _checked_parts(action, d)
+            if parts is None or (not shape.profile.stationary and bool(parts.center.any())):
+                return None
+            group: Group = Cyclic(1) if action is None else action.group
+            plan = _plan(group, resolution, tuple(reals), tuple(pairs), parts, shape.profile)
+        return cls(arguments, shape, action, parts, plan)
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        """A copy, or a pickle, is made anew for the copy of the kernel."""
+        return FusedGram.of, self.arguments
 
     def __call__(self, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """K_t(z, x) for the real blocks, [reals, m, n], and for the complex ones, [pairs, m, n]."""
+        """The matrices k_t(z, x) for the real blocks, [reals, m, n], and for the complex ones, [pairs, m, n]."""
         with self._as_is(x):
             center = self._center(x)
             return _matrices(self.plan, self._left(z, center), self._right(x, center), self.shape)
 
     def each(self, z: Tensor | None, x: Tensor, plans: Sequence[FusedGram]) -> list[tuple[Tensor, Tensor]]:
-        """K_t(z, x_t) for every t, by a plan each, where x is [T, n, d]; z None stands for x_t. Points are transformed once."""
+        """The matrices k_t(z, x_t) for every t, by a plan each, x [T, n, d]; z None stands for x_t."""
         with self._as_is(x):
             flat = x.flatten(0, 1)
             center = self._center(flat)
@@ -155,7 +143,7 @@ class FusedGram:
         if self.shape.globe is not None:
             x = unit_vectors(x)
         center = x.detach().double().mean(0, keepdim=True)
-        return (center if self.action is None else self.action._orbit(center).mean(0)).to(x.dtype)
+        return (center if self.action is None else self.action.images(center).mean(0)).to(x.dtype)
 
     def _left(self, z: Tensor, center: Tensor | None) -> _Side:
         return self._side(z, center, lambda u: -2 * self.parts.left(u) if center is not None else self.parts.left(u))
@@ -177,14 +165,9 @@ class FusedGram:
             # A squared distance below the rounding of its terms is zero: so that a point is at no distance from itself.
             shorter = 1 - 2 * torch.finfo(x.dtype).eps
             return _Side(shorter * x.square().sum(-1), parts(x), None)
-        zeros = x.new_zeros(len(x))
-        if isinstance(base, ArcCosineKernel):  # of directions; one more coordinate, which stays, is the bias
-            bias = base.bias_variance[..., 0]
-            norm = (x.square().sum(-1) + bias).sqrt()
-            one = (bias.sqrt() / norm)[:, None]
-            return _Side(zeros, torch.cat((one, parts(x / norm[:, None])), 1), norm**base.order)
-        one = base.offset.reshape(()).sqrt().expand(len(x), 1)
-        return _Side(zeros, torch.cat((one, parts(x)), 1), None)
+        assert self.shape.profile.lift is not None
+        lifted, one, factors = self.shape.profile.lift(base, x)
+        return _Side(x.new_zeros(len(x)), torch.cat((one, parts(lifted)), 1), factors)
 
 
 @dataclass(frozen=True)
@@ -211,67 +194,16 @@ def _matrices(plan: Plan, left: _Side, right: _Side, shape: Shape) -> tuple[Tens
     return real * norms, paired * norms
 
 
-@lru_cache(maxsize=16)
-def _turned(order: int) -> Rotation:
-    """The globe's longitudes as a rotation of unit vectors."""
-    return Rotation((0, 1), order)
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """The parts of an action, what it was made of when they were found, and what it did to a point."""
-
-    action: weakref.ref[Action]
-    made_of: list[tuple[object, int]] | None
-    images: Tensor
-    parts: LinearParts | None
-
-
-_SEEN: dict[tuple[int, int], _Seen] = {}
-
-
-def _parts(action: Action | None, d: int) -> LinearParts | None:
-    """The parts of an action, found once; anew for one that has changed since."""
-    if action is None:
-        return _still(d)
-    key = (id(action), d)
-    seen = _SEEN.get(key)
-    if seen is not None and seen.action() is not action:
-        seen = None
-    if seen is not None and _same(seen.made_of, _made_of(action)):
-        return seen.parts
-    with torch.inference_mode(False), torch.no_grad():
-        images = action._orbit(torch.linspace(0.37, 1.61, d, dtype=torch.float64)[None])
-        if seen is None or not torch.equal(seen.images, images):
-            gone = weakref.ref(action, lambda _: _SEEN.pop(key, None))
-            _SEEN[key] = seen = _Seen(gone, _made_of(action), images, linear_parts(action, d))
-    return seen.parts
-
-
-def _made_of(action: Action) -> list[tuple[object, int]] | None:
-    """The attributes of one of our own actions, which decide what it does, and the versions of tensors; None for others."""
-    if not type(action).__module__.startswith("harmonicgp.actions"):
+def _checked_parts(action: Action, d: int) -> LinearParts | None:
+    """The linear parts of an action, tried on two points: a class may have inherited those of another motion."""
+    parts = action.linear_parts(d)
+    if parts is None:
         return None
-    found: list[tuple[object, int]] = []
-    for value in vars(action).values():
-        if isinstance(value, (bool, int, float, str, tuple, Group, NoneType)):
-            found.append((value, 0))
-        elif isinstance(value, Tensor) and not value.is_inference():
-            found.append((value, value._version))
-        else:
-            return None
-    return found
-
-
-def _same(a: list[tuple[object, int]] | None, b: list[tuple[object, int]] | None) -> bool:
-    if a is None or b is None:
-        return False
-    return len(a) == len(b) and all(x is y and v == w for (x, v), (y, w) in zip(a, b, strict=True))
-
-
-@lru_cache(maxsize=16)
-def _still(d: int) -> LinearParts:
-    return nothing_moves(d)
+    x = torch.linspace(0.3, 1.9, d, dtype=torch.float64, device="cpu")[None]
+    y = torch.linspace(1.3, -0.8, d, dtype=torch.float64, device="cpu")[None]
+    expected = (action.images(x + parts.center) - parts.center) @ y.mT
+    # A matrix given in float32 is orthogonal to its rounding alone.
+    return parts if torch.allclose(parts.inner_products(x, y), expected, rtol=1e-4, atol=1e-5 * d) else None
 
 
 def _plan(
@@ -280,12 +212,11 @@ def _plan(
     reals: tuple[int, ...],
     pairs: tuple[int, ...],
     parts: LinearParts,
-    extra: int,
     profile: Profile,
 ) -> Plan:
-    """With `extra`, one more coordinate that stays comes first: it joins the part at rest, or is one."""
+    """For inner products one more coordinate, which stays, comes first: it joins the part at rest, or is one."""
     ends, C, rest = parts.ends, parts.C, parts.rest
-    if extra:
+    if not profile.stationary:
         ends = tuple(end + 1 for end in ends)
         if not rest:
             ends, C, rest = (1, *ends), torch.cat((torch.ones_like(C[:, :1]), C), 1), True

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from harmonicgp.actions.translation import check_latitude
 from harmonicgp.kernels.functions import kernel_diagonal, kernel_matrix
+from harmonicgp.kernels.records import FeatureMap, random_features, register_kernel
 
 
 def unit_vectors(x: Tensor) -> Tensor:
@@ -68,3 +69,13 @@ class GlobeKernel(gpytorch.kernels.Kernel):
             check_latitude(x[..., 1])
         evaluate = kernel_diagonal if diag else kernel_matrix
         return evaluate(self.base_kernel, unit_vectors(x1), unit_vectors(x2))
+
+
+def _globe_features(kernel: GlobeKernel, generator: torch.Generator, n: int) -> FeatureMap:
+    base = random_features(kernel.base_kernel, generator, n)
+    return lambda x: base(unit_vectors(x))
+
+
+register_kernel(
+    "GlobeKernel", GlobeKernel, random_features=_globe_features, children=("base_kernel",), ard_num_dims=int | None
+)

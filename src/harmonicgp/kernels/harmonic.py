@@ -9,7 +9,7 @@ second may live elsewhere (images, against inducing patches).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -46,7 +46,7 @@ class HarmonicTransform:
         if z.dim() == 3 if separate is None else separate:
             return self._accumulate(function, z)
         # sum_s chi_t(s) K_s: for real K the conjugate of the transform; for complex K the elements are inverted first.
-        K, group = function(self.action._orbit(z)), self.action.group
+        K, group = function(self.action.images(z)), self.action.group
         if K.is_complex():
             return group.harmonics(K.index_select(0, group.inverses().to(K.device)), self.resolution)
         k = group.harmonics(K, self.resolution)
@@ -59,7 +59,7 @@ class HarmonicTransform:
         elements = group.elements().to(z.device)
         total: Tensor | None = None
         for s in range(group.order):
-            K = function(self.action._move(z, elements[s]))
+            K = function(self.action.move(z, elements[s]))
             if K.is_complex() and self.resolution != "full":
                 group.harmonics(K[None].expand(group.order, *K.shape), self.resolution)  # raises the clear error
             dtype = torch.promote_types(K.dtype, torch.complex64) if weights.is_complex() else K.dtype
@@ -93,6 +93,8 @@ class HarmonicKernel:
     check: bool = True
     #: The number of columns, needed by the check where neither action nor kernel fixes it.
     dim: int | None = None
+    #: The fused path for points of each width, made at the first use.
+    _grams: dict[int, FusedGram | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         HarmonicTransform(self.action, self.resolution)  # checks both
@@ -134,10 +136,11 @@ class HarmonicKernel:
         group = self.action.group
         if self.resolution == "full" and not group.is_real:
             return None
-        blocks, real = range(self.n_blocks), self.resolution == "real" or group.is_real
-        return FusedGram.of(
-            self.kernel, self.action, self.resolution, d, blocks if real else (), () if real else blocks
-        )
+        if d not in self._grams:
+            blocks, real = range(self.n_blocks), self.resolution == "real" or group.is_real
+            reals, pairs = (blocks, ()) if real else ((), blocks)
+            self._grams[d] = FusedGram.of(self.kernel, self.action, self.resolution, d, reals, pairs)
+        return self._grams[d]
 
     def diagonal(self, x: Tensor) -> Tensor:
         """k_t(x, x), real: [n, d] or [blocks, n, d] -> [blocks, n]."""

@@ -52,7 +52,7 @@ def largest_deviation(kernel: KernelLike, action: Action, x: Tensor, elements: T
         scale = scale[..., :, None] * scale[..., None, :]
         worst = Deviation(-1.0, (), (0, 0), 0.0, 0.0)
         for s in elements:
-            moved = action._move(x, s.to(x.device))
+            moved = action.move(x, s.to(x.device))
             try:
                 K_moved = kernel_matrix(kernel, moved, moved).reshape(K.shape)
             except ValueError as error:
@@ -158,7 +158,7 @@ def _check_group_law(action: Action, x: Tensor) -> None:
     """A step and T - 1 more must bring every point back, else the transform means nothing."""
     for j, T in enumerate(action.group.orders):
         step = torch.tensor([int(i == j) for i in range(action.group.ways)], device=x.device)
-        back = action._move(action._move(x, step % T), (T - 1) * step)
+        back = action.move(action.move(x, step % T), (T - 1) * step)
         if float(action.wrap(back - x).abs().max()) > 1e-3 * (1 + float(x.abs().max())):
             raise ValueError(
                 f"way {j} of {action!r} does not have order {T} on points of {x.shape[-1]} columns: "
@@ -262,8 +262,8 @@ def _reason(given: KernelLike, kernel: KernelLike, action: Action, x: Tensor, la
     with torch.no_grad():
         origin = torch.zeros(1, d, dtype=x.dtype, device=x.device)
         for s in _trial_elements(action).to(x.device):
-            image = action._move(origin, s)
-            mixing = (action._move(torch.eye(d, dtype=x.dtype, device=x.device), s) - image).abs() > 1e-6
+            image = action.move(origin, s)
+            mixing = (action.move(torch.eye(d, dtype=x.dtype, device=x.device), s) - image).abs() > 1e-6
             for part, first in zip(_parts(kernel), _parts(given), strict=True):
                 pair = _unequal_pair(part, mixing)
                 if pair is not None:

@@ -3,14 +3,13 @@
     K_t[i, j] = scale sum_s W[t, s] f( a_i + b_j + sum_k C[s, k] u_i^(k) . v_j^(k) )
 
 Under a linear action only the inner product s.x . x' changes with s, and it splits into few parts that s merely weighs
-(`kernels.linear`). f is the kernel's profile (`kernels.profiles`). Nothing of size |G| m n is ever held: compiled code
+(`actions.linear`). f is the kernel's profile (`kernels.profiles`). Nothing of size |G| m n is ever held: compiled code
 works in the processor's cache, PyTorch, where there is no compiler, in tiles of rows. Gradients recompute f.
 """
 
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
@@ -24,6 +23,7 @@ from harmonicgp._validation import first_order
 from harmonicgp.backend import native
 from harmonicgp.backend.threads import cuts, side_by_side
 from harmonicgp.groups import Group, Resolution
+from harmonicgp.kernels.profiles import Profile
 
 #: Elements of a group up to which compiled code weighs them in passing; beyond it matrix products do, and f alone is compiled,
 MAX_OWN_ORDER = 16
@@ -35,90 +35,6 @@ MAX_OWN_WIDTH = 48
 _TILE = 1 << 20
 #: Evaluations of f below which a second thread costs more than it brings.
 _SMALL = 1 << 16
-
-
-@dataclass(frozen=True)
-class Profile:
-    """A kernel as a function of one number t: the squared distance (clamped at zero), or the inner product.
-
-    `slope` gives f'(t) and df/dparameter, from t and f(t).
-    """
-
-    name: str
-    value: Callable[[Tensor, float], Tensor]
-    slope: Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor | None]]
-    code: int | None = None  #: its number in the C file
-    stationary: bool = True
-
-
-def _rbf(t: Tensor, _: float) -> Tensor:
-    return t.mul_(-0.5).exp_()
-
-
-def _matern12(t: Tensor, _: float) -> Tensor:
-    return t.sqrt_().neg_().exp_()
-
-
-def _matern12_slope(t: Tensor, f: Tensor, _: float) -> tuple[Tensor, None]:
-    r = t.sqrt()
-    kink = r < (1e-150 if t.dtype == torch.float64 else 1e-18)  # no direction is up
-    return torch.where(kink, torch.zeros_like(f), -0.5 * f / r.masked_fill(kink, 1.0)), None
-
-
-def _matern32(t: Tensor, _: float) -> Tensor:
-    r = t.mul_(3.0).sqrt_()
-    return torch.exp(-r).mul_(r.add_(1.0))
-
-
-def _matern52(t: Tensor, _: float) -> Tensor:
-    r = t.mul_(5.0).sqrt_()
-    return torch.exp(-r).mul_(1 + r * (1 + r / 3))
-
-
-def _rational_quadratic_slope(t: Tensor, f: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-    base = 1 + t / (2 * alpha)
-    return -0.5 * f / base, f * ((base - 1) / base - base.log())
-
-
-def _power_slope(t: Tensor, f: Tensor, power: float) -> tuple[Tensor, None]:
-    return power * t ** (power - 1) if power > 0 else torch.zeros_like(t), None
-
-
-def _angle(c: Tensor, order: float) -> Tensor:
-    """J_n(c) / pi of the arc-cosine kernels, see `kernels.arccosine`."""
-    c = c.clamp(-1.0, 1.0)
-    rest = math.pi - torch.acos(c)
-    if order == 0:
-        return rest / math.pi
-    sin = (1 - c * c).sqrt()
-    return (sin + rest * c if order == 1 else 3 * sin * c + rest * (1 + 2 * c * c)) / math.pi
-
-
-def _angle_slope(c: Tensor, f: Tensor, order: float) -> tuple[Tensor, None]:
-    if order > 0:
-        return order**2 * _angle(c, order - 1), None
-    sin2 = 1 - c * c
-    edge = sin2 <= 4 * torch.finfo(c.dtype).eps
-    return torch.where(edge, torch.zeros_like(c), sin2.masked_fill(edge, 1.0).rsqrt() / math.pi), None
-
-
-PROFILES = {
-    profile.name: profile
-    for profile in (
-        Profile("rbf", _rbf, lambda t, f, _: (-0.5 * f, None), 0),
-        Profile("matern12", _matern12, _matern12_slope, 1),
-        Profile("matern32", _matern32, lambda t, f, _: (-1.5 * (3 * t).sqrt().neg().exp(), None), 2),
-        Profile(
-            "matern52",
-            _matern52,
-            lambda t, f, _: ((-5 / 6) * (1 + (5 * t).sqrt()) * (5 * t).sqrt().neg().exp(), None),
-            3,
-        ),
-        Profile("rational_quadratic", lambda t, a: (1 + t / (2 * a)) ** -a, _rational_quadratic_slope, 4),
-        Profile("power", lambda t, p: t**p, _power_slope, 5, stationary=False),
-        Profile("angle", _angle, _angle_slope, None, stationary=False),
-    )
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,18 +68,21 @@ class Plan:
         return self.group.order.bit_length() - 1 if whole else 0
 
     def tensors(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Ends, C and W for compiled code."""
-        key = (like.dtype, like.device)
-        if key not in self._cache:
-            with torch.inference_mode(False):
-                ends = torch.tensor(self.ends, dtype=torch.int64)
-                C, W = (t.to(device=like.device, dtype=like.dtype).contiguous() for t in (self.C, self.W))
-                self._cache[key] = (ends, C, W)
-        return self._cache[key]
+        """The ends, C and W for compiled code."""
+        ends, C, W = self._single if like.dtype == torch.float32 else self._double
+        return ends, C.to(like.device), W.to(like.device)
 
     @cached_property
-    def _cache(self) -> dict[Any, tuple[Tensor, Tensor, Tensor]]:
-        return {}
+    def _double(self) -> tuple[Tensor, Tensor, Tensor]:
+        with torch.inference_mode(False):
+            ends = torch.tensor(self.ends, dtype=torch.int64, device="cpu")
+            return ends, self.C.contiguous(), self.W.contiguous()
+
+    @cached_property
+    def _single(self) -> tuple[Tensor, Tensor, Tensor]:
+        ends, C, W = self._double
+        with torch.inference_mode(False):
+            return ends, C.float(), W.float()
 
     @cached_property
     def runs(self) -> list[tuple[slice, slice, int]]:
@@ -303,7 +222,7 @@ def _native_backward(
     by_b = b.new_zeros(len(ranges), n)
     by_V = V.new_zeros(len(ranges), width, n) if comps is None else None
     by_comps = None if comps is None else torch.empty_like(comps)
-    totals = torch.zeros(len(ranges), 2, dtype=torch.float64)
+    totals = torch.zeros(len(ranges), 2, dtype=torch.float64, device="cpu")
     inputs = (a, b, U, V, comps, ends, C, W, real, paired)
     tensors = [_address(t) for t in inputs]
     _run([
@@ -352,7 +271,7 @@ def _values(plan: Plan, t: Tensor, parameter: float) -> Tensor:
 
 
 def _slopes(plan: Plan, t: Tensor, g: Tensor, parameter: float) -> tuple[Tensor, float, float]:
-    """G f'(t), which may take the place of t, and the sums of g f(t) and of g df/dparameter."""
+    """The products g f'(t), which may take the place of t, and the sums of g f(t) and of g df/dparameter."""
     if not plan.is_compiled(t):
         f = plan.profile.value(t.clone(), parameter)
         slope, by_parameter = plan.profile.slope(t, f, parameter)
@@ -361,7 +280,7 @@ def _slopes(plan: Plan, t: Tensor, g: Tensor, parameter: float) -> tuple[Tensor,
     call, g = native.function("slopes", t.dtype), g.contiguous()
     problem = ctypes.byref(_problem(plan, 1, 1, 1, 1.0, parameter))
     pieces = cuts(t.numel(), t.numel() // _SMALL)
-    totals = torch.zeros(len(pieces), 2, dtype=torch.float64)
+    totals = torch.zeros(len(pieces), 2, dtype=torch.float64, device="cpu")
     _run([
         partial(call, problem, first, last, _address(t), _address(g), _address(totals[k]))
         for k, (first, last) in enumerate(pieces)

@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from dataclasses import dataclass, field
 
 import gpytorch
 import torch
 from torch import Tensor
 
+from harmonicgp._validation import whole_number
+from harmonicgp.actions.translation import check_latitude
+from harmonicgp.kernels.continuous import scaled_bessel
+from harmonicgp.kernels.functions import check_kernel, kernel_matrix
 from harmonicgp.kernels.fused import Shape
-from harmonicgp.kernels.orbit import Profile
+from harmonicgp.kernels.globe import GlobeKernel
+from harmonicgp.kernels.profiles import RBF, profile_value
 
 #: Kernel values below this share of the variance are zero.
 NEGLIGIBLE = 1e-17
@@ -29,29 +32,13 @@ _TILE = 1 << 22
 _RADIANS = math.pi / 180
 
 
-class _Value(torch.autograd.Function):
-    """f(t) of a profile, with its own derivative: right at distance zero."""
-
-    @staticmethod
-    def forward(ctx: Any, t: Tensor, parameter: Tensor, profile: Profile) -> Tensor:
-        f = profile.value(t.clone(), float(parameter.detach()))
-        ctx.save_for_backward(t, f, parameter)
-        ctx.profile = profile
-        return f
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        t, f, parameter = ctx.saved_tensors
-        slope, turned = ctx.profile.slope(t, f, float(parameter.detach()))
-        by_parameter = None if turned is None else (g * turned).sum().to(parameter.dtype).reshape(parameter.shape)
-        return g * slope, by_parameter, None
-
-
 @dataclass(frozen=True)
 class ZonalKernel:
     """A kernel on the globe, taken apart: scale * f(chord^2 / lengthscale^2), all in float64."""
 
     shape: Shape
+    #: The last transform that was asked for.
+    _transforms: dict[tuple[int, int], Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, kernel: gpytorch.kernels.Kernel) -> ZonalKernel:
@@ -67,7 +54,7 @@ class ZonalKernel:
     @property
     def is_smooth(self) -> bool:
         """Whether the harmonics fall so fast that a finite transform is exact to rounding at all longitudes."""
-        return self.shape.profile.name == "rbf"
+        return self.shape.profile is RBF
 
     @property
     def lengthscale(self) -> Tensor:
@@ -78,17 +65,16 @@ class ZonalKernel:
     @property
     def scale(self) -> Tensor:
         """k(x, x)."""
-        return self.shape.scale(torch.zeros((), dtype=torch.float64))
+        return self.shape.scale(torch.zeros((), dtype=torch.float64, device=self.lengthscale.device))
 
     def profile(self, t: Tensor) -> Tensor:
-        """F of squared distances in lengthscales."""
-        value: Tensor = _Value.apply(t, self.shape.parameter(t).double(), self.shape.profile)
-        return value
+        """The profile f of squared distances in lengthscales."""
+        return profile_value(self.shape.profile, t, self.shape.parameter(t).double())
 
     def reach(self) -> float:
         """The chord beyond which the kernel is zero to rounding, at most the diameter 2."""
         with torch.no_grad():
-            t = torch.logspace(-6, 12, 400, dtype=torch.float64)
+            t = torch.logspace(-6, 12, 400, dtype=torch.float64, device=self.lengthscale.device)
             t = t[self.profile(t) > NEGLIGIBLE]
             return min(2.0, 1.05 * math.sqrt(float(t.max())) * float(self.lengthscale.detach()))
 
@@ -97,18 +83,23 @@ class ZonalKernel:
         alias = math.sqrt(-2 * math.log(NEGLIGIBLE)) / float(self.lengthscale.detach())
         return max(int(t_max + alias) + 2, 2 * t_max + 2)
 
+    def cosines(self, n: int, t_max: int) -> Tensor:
+        """The transform of an even sequence of n numbers, from its first half: [n // 2 + 1, t_max + 1]."""
+        if (n, t_max) not in self._transforms:
+            self._transforms.clear()
+            with torch.inference_mode(False):
+                self._transforms[n, t_max] = _cosines(n, t_max)
+        return self._transforms[n, t_max]
 
-@lru_cache(maxsize=8)
+
 def _cosines(n: int, t_max: int) -> Tensor:
-    """[n // 2 + 1, t_max + 1]: the transform of an even sequence of n numbers, from its first half."""
-    s = torch.arange(n // 2 + 1)
-    weights = torch.full((len(s),), 2.0 / n, dtype=torch.float64)
+    s = torch.arange(n // 2 + 1, device="cpu")
+    weights = torch.full((len(s),), 2.0 / n, dtype=torch.float64, device="cpu")
     weights[0] = 1.0 / n
     if n % 2 == 0:
         weights[-1] = 1.0 / n
-    angles = (s[:, None] * torch.arange(t_max + 1)) % n  # whole numbers: no digit is lost
-    with torch.inference_mode(False):
-        return weights[:, None] * torch.cos(angles.double() * (2 * math.pi / n))
+    angles = (s[:, None] * torch.arange(t_max + 1, device="cpu")) % n  # whole numbers: no digit is lost
+    return weights[:, None] * torch.cos(angles.double() * (2 * math.pi / n))
 
 
 def zonal_tiles(kernel: ZonalKernel, p: Tensor, q: Tensor, order: int) -> Iterator[tuple[slice, slice]]:
@@ -119,7 +110,9 @@ def zonal_tiles(kernel: ZonalKernel, p: Tensor, q: Tensor, order: int) -> Iterat
         j = min(len(q), i + max(1, _TILE // (width * len(p))))
         while True:
             low, high = float(q[i:j].min()) - reach, float(q[i:j].max()) + reach
-            first, last = (int(torch.searchsorted(p, torch.tensor(edge, dtype=p.dtype))) for edge in (low, high))
+            first, last = (
+                int(torch.searchsorted(p, torch.tensor(edge, dtype=p.dtype, device=p.device))) for edge in (low, high)
+            )
             more = min(len(q), i + max(1, _TILE // (width * max(1, last - first))))
             if more <= j or more - j < (j - i) // 4:
                 break
@@ -129,15 +122,15 @@ def zonal_tiles(kernel: ZonalKernel, p: Tensor, q: Tensor, order: int) -> Iterat
 
 
 def zonal_block(kernel: ZonalKernel, p: Tensor, q: Tensor, t_max: int, order: int) -> Tensor:
-    """c_t(p, q) for t = 0 .. t_max over a lattice of `order` longitudes, [t_max + 1, len(p), len(q)], differentiable."""
+    """The coefficients c_t(p, q), t = 0 .. t_max, over `order` longitudes, differentiable: [t_max + 1, len(p), len(q)]."""
     p, q = p.double() * _RADIANS, q.double() * _RADIANS
     inverse = kernel.lengthscale**-2
     across = 4 * torch.sin(0.5 * (p[:, None] - q[None])).square() * inverse
     along = 4 * p.cos()[:, None] * q.cos()[None].clamp_min(0.0) * inverse
-    turns = torch.sin(torch.arange(order // 2 + 1, dtype=torch.float64) * (math.pi / order)).square()
+    turns = torch.sin(torch.arange(order // 2 + 1, dtype=torch.float64, device=p.device) * (math.pi / order)).square()
     t = across[..., None] + along[..., None] * turns
     k = kernel.profile(t)
-    return kernel.scale * (k @ _cosines(order, t_max)).permute(2, 0, 1)
+    return kernel.scale * (k @ kernel.cosines(order, t_max).to(k.device)).permute(2, 0, 1)
 
 
 @torch.no_grad()
@@ -146,11 +139,11 @@ def zonal_offset_spectrum(kernel: ZonalKernel, p: Tensor, q: Tensor, offset: Ten
 
     k_t(z, x) = 1/n sum_s conj(chi_t(s)) k(z, s.x), offsets in degrees, one for each of q.
     """
-    out = torch.empty(t_max + 1, len(p), len(q), dtype=torch.complex128)
+    out = torch.empty(t_max + 1, len(p), len(q), dtype=torch.complex128, device=p.device)
     p, q = p.double() * _RADIANS, q.double() * _RADIANS
     inverse = kernel.lengthscale**-2
-    turns = torch.arange(order, dtype=torch.float64) * (2 * math.pi / order)
-    for part in torch.arange(len(q)).split(max(1, _TILE // (order * len(p)))):
+    turns = torch.arange(order, dtype=torch.float64, device=p.device) * (2 * math.pi / order)
+    for part in torch.arange(len(q), device=q.device).split(max(1, _TILE // (order * len(p)))):
         across = 4 * torch.sin(0.5 * (p[:, None] - q[part])).square() * inverse
         along = 4 * p.cos()[:, None] * q[part].cos().clamp_min(0.0) * inverse
         angles = offset[part].double()[:, None] * _RADIANS + turns
@@ -160,10 +153,55 @@ def zonal_offset_spectrum(kernel: ZonalKernel, p: Tensor, q: Tensor, offset: Ten
 
 
 def zonal_spectrum(kernel: ZonalKernel, p: Tensor, q: Tensor, t_max: int, order: int) -> Tensor:
-    """c_t(p, q), all of it, without a graph: [t_max + 1, len(p), len(q)]."""
-    out = torch.zeros(t_max + 1, len(p), len(q), dtype=torch.float64)
+    """The coefficients c_t(p, q), all of it, without a graph: [t_max + 1, len(p), len(q)]."""
+    out = torch.zeros(t_max + 1, len(p), len(q), dtype=torch.float64, device=p.device)
     with torch.no_grad():
         for rows, columns in zonal_tiles(kernel, p, q, order):
             if rows.stop > rows.start:
                 out[:, rows, columns] = zonal_block(kernel, p[rows], q[columns], t_max, order)
     return out
+
+
+def longitude_spectrum(
+    kernel: GlobeKernel, latitude1: Tensor, latitude2: Tensor, n_frequencies: int, points: int | None = None
+) -> Tensor:
+    """c_n(latitude1, latitude2) of a kernel on the globe, n = 0..n_frequencies-1: [n_frequencies, n1, n2].
+
+    k((lon, lat), (lon', lat')) = sum over whole n of c_|n|(lat, lat') exp(-i n (lon - lon')), latitudes in degrees.
+    For the RBF kernel, scaled or not, in closed form,
+
+        c_n = exp(-(1 - cos(lat - lat')) / l^2) ive(n, cos(lat) cos(lat') / l^2),
+
+    exact at any longitude and positive semi-definite for each n; otherwise by the trapezoid rule with `points` nodes
+    (default: 16 a frequency, at least 1024; give more where the lengthscale is below their spacing).
+
+    Differentiable in latitudes and hyper-parameters.
+
+    Examples:
+        >>> import torch
+        >>> from gpytorch.kernels import RBFKernel
+        >>> latitudes = torch.tensor([0.0, 45.0, 90.0])
+        >>> longitude_spectrum(GlobeKernel(RBFKernel()), latitudes, latitudes, 5).shape
+        torch.Size([5, 3, 3])
+    """
+    n_frequencies = whole_number(n_frequencies, "n_frequencies", 1)
+    if not isinstance(kernel, GlobeKernel):
+        raise TypeError(f"longitude_spectrum takes a GlobeKernel; got {type(kernel).__name__}.")
+    for latitude in (latitude1, latitude2):
+        check_latitude(latitude, "the argument")
+    check_kernel(kernel)
+    p, q = latitude1[:, None] * _RADIANS, latitude2[None, :] * _RADIANS
+    shape = Shape.of(kernel)
+    if shape is not None and shape.profile is RBF and points is None:
+        inverse = shape.base.lengthscale.reshape(()) ** -2
+        n = torch.arange(n_frequencies, device=p.device)[:, None, None]
+        z = (p.cos() * q.cos() * inverse).clamp_min(0.0)  # a latitude of 90 may round below zero
+        return shape.scale(p) * torch.exp(-2 * torch.sin(0.5 * (p - q)).square() * inverse) * scaled_bessel(n, z)
+    points = whole_number(points or max(1024, 16 * n_frequencies), "points", 2 * n_frequencies)
+    longitude = torch.arange(points, dtype=latitude1.dtype, device=p.device) * (360.0 / points)
+    x1 = torch.stack((torch.zeros_like(latitude1), latitude1), -1)
+    x2 = torch.stack(
+        (longitude[:, None].expand(-1, len(latitude2)), latitude2[None, :].expand(points, -1)), -1
+    )  # [points, n2, 2]
+    K = kernel_matrix(kernel, x1, x2)  # [points, n1, n2]
+    return torch.fft.rfft(K, dim=0).real[:n_frequencies] / points

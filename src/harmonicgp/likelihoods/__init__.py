@@ -1,6 +1,6 @@
 """Likelihoods that GPyTorch lacks, and its own as inference sees them."""
 
-from harmonicgp.likelihoods.observation import GaussianObservation, Observation, observe
+from harmonicgp.likelihoods.observation import GaussianObservation, Observation, observe, register_likelihood
 from harmonicgp.likelihoods.poisson import PoissonLikelihood
 from harmonicgp.likelihoods.robustmax import RobustMaxLikelihood
 from harmonicgp.likelihoods.softmax import SoftmaxBoundLikelihood
@@ -12,4 +12,5 @@ __all__ = [
     "RobustMaxLikelihood",
     "SoftmaxBoundLikelihood",
     "observe",
+    "register_likelihood",
 ]

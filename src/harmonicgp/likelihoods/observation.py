@@ -7,25 +7,27 @@ several latent functions (softmax, robust-max) [1, n] class numbers and P latent
 from __future__ import annotations
 
 import math
-from typing import Literal, TypeAlias
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
 
 import gpytorch
 import torch
-from gpytorch.likelihoods import MultitaskGaussianLikelihood
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from harmonicgp.features.residual import IndependentResidual, Residual
-from harmonicgp.likelihoods.poisson import PoissonLikelihood
-from harmonicgp.likelihoods.robustmax import RobustMaxLikelihood
-from harmonicgp.likelihoods.softmax import SoftmaxBoundLikelihood
+from harmonicgp.io.registry import LIKELIHOODS, FieldType
 
 Bound: TypeAlias = Literal["elbo", "tight", "predictive"]
 BOUNDS = ("elbo", "tight", "predictive")
 
 
 class Observation(torch.nn.Module):
-    """A likelihood as inference sees it."""
+    """A likelihood as inference sees it: one latent function for each output, any GPyTorch likelihood.
+
+    Subclass it for a likelihood with checks of its targets, several latent functions or sites in closed form, and name the
+    subclass in `register_likelihood`.
+    """
 
     def __init__(self, likelihood: gpytorch.likelihoods.Likelihood) -> None:
         super().__init__()
@@ -45,41 +47,23 @@ class Observation(torch.nn.Module):
 
     def check_targets(self, y: Tensor) -> None:
         """Raise a clear error for targets [P, N] that the likelihood cannot have made."""
-        if self.n_latent(1) > 1:
-            K = self.n_latent(1)
-            if len(y) != 1 or bool((y != y.round()).any() | (y < 0).any() | (y >= K).any()):
-                raise ValueError(
-                    f"targets must be one row of class numbers 0 to {K - 1}, y [N]; got shape {tuple(y.shape)}."
-                )
-        elif isinstance(self.likelihood, gpytorch.likelihoods.BernoulliLikelihood):
-            values = set(y.unique().tolist()) if y.numel() else set()
-            if not (values <= {0.0, 1.0} or values <= {-1.0, 1.0}):
-                raise ValueError(
-                    f"targets of a Bernoulli likelihood are 0 and 1 (or -1 and 1); got {sorted(values)[:5]}."
-                )
-        elif isinstance(self.likelihood, PoissonLikelihood):
-            self.likelihood.check(y)
 
     def n_latent(self, n_targets: int) -> int:
         """How many latent functions the targets need."""
-        likelihood = self.likelihood
-        if isinstance(likelihood, gpytorch.likelihoods.SoftmaxLikelihood):
-            return int(likelihood.num_features)
-        several = isinstance(likelihood, RobustMaxLikelihood | SoftmaxBoundLikelihood)
-        return likelihood.num_classes if several else n_targets
+        return n_targets
 
     def expected(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """e_n, [n], summed over outputs: in closed form or by Gauss-Hermite quadrature; softmax by sampling."""
-        if self.n_latent(1) > 1:
-            covariance = DiagLinearOperator(variance.mT.reshape(-1))
-            latent = gpytorch.distributions.MultitaskMultivariateNormal(mean.mT, covariance)
-            with torch.random.fork_rng(
-                devices=[]
-            ):  # the same draws each time: reruns agree, the global state is left alone
-                torch.manual_seed(0)
-                return self.likelihood.expected_log_prob(y[0], latent)
+        """The expectations e_n, [n], summed over outputs: in closed form or by Gauss-Hermite quadrature."""
         latent = gpytorch.distributions.MultivariateNormal(mean, DiagLinearOperator(variance))
         return self.likelihood.expected_log_prob(y, latent).sum(0)
+
+    def predictive_noise(self) -> tuple[float, float | None]:
+        """The squared scale of additive noise, and the degrees of freedom of Student-t noise (None: Gaussian)."""
+        raise TypeError(f"{type(self.likelihood).__name__} has no additive noise.")
+
+    def class_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
+        """The probability of every class, [n, K], from marginals of the latent functions [n, P]."""
+        raise TypeError(f"{type(self.likelihood).__name__} has no classes.")
 
     def terms(self, y: Tensor, mean: Tensor, variance: Tensor, residual: Residual, bound: Bound,
               noise: Tensor | None = None) -> Tensor:  # fmt: skip
@@ -88,7 +72,7 @@ class Observation(torch.nn.Module):
         return self.expected(y, mean, variance + residual.variance)
 
     def sites(self, y: Tensor, mean: Tensor, variance: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """G = d e / d mean and lambda = -2 d e / d variance, clipped at zero, both [P, n]."""
+        """The slopes g = d e / d mean and lambda = -2 d e / d variance, clipped at zero, both [P, n]."""
         with torch.enable_grad():
             m, v = mean.detach().requires_grad_(), variance.detach().requires_grad_()
             g, h = torch.autograd.grad(self.expected(y, m, v).sum(), (m, v))
@@ -99,6 +83,10 @@ class GaussianObservation(Observation):
     """Gaussian noise: of one variance that is learned, plus a known variance for each row where given."""
 
     def __init__(self, likelihood: gpytorch.likelihoods.GaussianLikelihood) -> None:
+        if likelihood.noise.numel() != 1:
+            raise TypeError(
+                "the Gaussian likelihood has a batch of noises; use one without batch_shape: outputs share it."
+            )
         super().__init__(likelihood)
 
     @property
@@ -128,26 +116,134 @@ class GaussianObservation(Observation):
         return (fit - residual.cost(s2, tight=bound == "tight")).sum(0)
 
     def sites(self, y: Tensor, mean: Tensor, variance: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """G = (y - mean) / s2, lambda = 1 / s2."""
+        """The slopes g = (y - mean) / s2, lambda = 1 / s2."""
         s2 = self.noise(noise).detach()
         return (y - mean) / s2, (1 / s2).expand_as(mean)
+
+    def predictive_noise(self) -> tuple[float, float | None]:
+        """The noise variance."""
+        return float(self.likelihood.noise.detach()), None
+
+
+class StudentTObservation(Observation):
+    """Student-t noise."""
+
+    def predictive_noise(self) -> tuple[float, float | None]:
+        """The squared scale and the degrees of freedom."""
+        return float(self.likelihood.noise.detach()), float(self.likelihood.deg_free.detach())
+
+
+class BernoulliObservation(Observation):
+    """Two classes by a probit."""
+
+    def check_targets(self, y: Tensor) -> None:
+        """Raise a clear error unless targets are 0 and 1, or -1 and 1."""
+        values = set(y.unique().tolist()) if y.numel() else set()
+        if not (values <= {0.0, 1.0} or values <= {-1.0, 1.0}):
+            raise ValueError(f"targets of a Bernoulli likelihood are 0 and 1 (or -1 and 1); got {sorted(values)[:5]}.")
+
+    def class_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
+        """Both probabilities, [n, 2]."""
+        p = torch.special.ndtr(mean[:, 0] / (1 + variance[:, 0]).sqrt())
+        return torch.stack((1 - p, p), -1)
+
+
+class ClassObservation(Observation):
+    """Several classes, a latent function for each; targets are one row of class numbers."""
+
+    def check_targets(self, y: Tensor) -> None:
+        """Raise a clear error unless targets are class numbers."""
+        K = self.n_latent(1)
+        if len(y) != 1 or bool((y != y.round()).any() | (y < 0).any() | (y >= K).any()):
+            raise ValueError(
+                f"targets must be one row of class numbers 0 to {K - 1}, y [N]; got shape {tuple(y.shape)}."
+            )
+
+    def n_latent(self, n_targets: int) -> int:
+        """One for each class."""
+        return int(self.likelihood.num_classes)
+
+    def expected(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """The expectations e_n, [n]. A likelihood that samples them gets the same draws each time."""
+        latent = gpytorch.distributions.MultitaskMultivariateNormal(
+            mean.mT, DiagLinearOperator(variance.mT.reshape(-1))
+        )
+        with torch.random.fork_rng(devices=[]):  # the global state is left alone
+            torch.manual_seed(0)
+            return self.likelihood.expected_log_prob(y[0], latent)
+
+    def class_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
+        """As the likelihood gives them."""
+        return self.likelihood.class_probabilities(mean, variance)
+
+
+class _SoftmaxObservation(ClassObservation):
+    """GPyTorch's softmax, whose latent functions may be mixed."""
+
+    def n_latent(self, n_targets: int) -> int:
+        """One for each of its features."""
+        return int(self.likelihood.num_features)
+
+
+def _refused(likelihood: gpytorch.likelihoods.Likelihood) -> Observation:
+    raise TypeError(
+        f"{type(likelihood).__name__}: use GaussianLikelihood. Known variances for each row are given to fit as noise=, "
+        "several outputs as y [P, N]."
+    )
+
+
+# Which likelihoods there are ------------------------------------------------------------------------------------------
+
+_OBSERVATIONS: dict[type, Callable[[Any], Observation]] = {}
+
+
+def register_likelihood(
+    name: str | None,
+    cls: type[gpytorch.likelihoods.Likelihood],
+    /,
+    *,
+    observation: Callable[[Any], Observation] = Observation,
+    make: Callable[..., Any] | None = None,
+    parameters: str = "",
+    **fields: FieldType,
+) -> None:
+    """Tell the library about a class of likelihoods of your own. `training.fit` takes any GPyTorch likelihood without this.
+
+    Args:
+        name: the name in files; None if it is not to be saved. Call this before you save, and before you load.
+        cls: the class. Subclasses are observed like it; files hold exactly this class.
+        observation: the `Observation` that inference sees it through.
+        make: builds the likelihood from its fields; the class itself by default.
+        parameters: the submodule that holds the parameters, if the likelihood itself does not.
+        fields: constructor arguments to save, attributes of the same name, each with its type: `int` (not negative), `float`,
+            `bool`, or one of these `| None`.
+
+    Examples:
+        >>> class Laplace(gpytorch.likelihoods.LaplaceLikelihood):
+        ...     pass
+        >>> register_likelihood("docs.Laplace", Laplace)
+    """
+    _OBSERVATIONS[cls] = observation
+    if name is not None:
+        LIKELIHOODS.add(name, cls, fields, make=make, parameters=parameters)
 
 
 def observe(likelihood: gpytorch.likelihoods.Likelihood | Observation) -> Observation:
     """The likelihood as inference sees it."""
     if isinstance(likelihood, Observation):
         return likelihood
-    if isinstance(likelihood, gpytorch.likelihoods.GaussianLikelihood):
-        if likelihood.noise.numel() != 1:
-            raise TypeError(
-                "the Gaussian likelihood has a batch of noises; use one without batch_shape: outputs share it."
-            )
-        return GaussianObservation(likelihood)
-    if isinstance(likelihood, gpytorch.likelihoods.FixedNoiseGaussianLikelihood | MultitaskGaussianLikelihood):
-        raise TypeError(
-            f"{type(likelihood).__name__}: use GaussianLikelihood. Known variances for each row are given to fit as noise=, "
-            "several outputs as y [P, N]."
-        )
-    if isinstance(likelihood, gpytorch.likelihoods.Likelihood):
-        return Observation(likelihood)
-    raise TypeError(f"likelihood must be a GPyTorch likelihood; got {likelihood!r}.")
+    if not isinstance(likelihood, gpytorch.likelihoods.Likelihood):
+        raise TypeError(f"likelihood must be a GPyTorch likelihood; got {likelihood!r}.")
+    known = [_OBSERVATIONS[kind] for kind in type(likelihood).__mro__ if kind in _OBSERVATIONS]
+    return known[0](likelihood) if known else Observation(likelihood)
+
+
+register_likelihood(
+    "GaussianLikelihood", gpytorch.likelihoods.GaussianLikelihood, observation=GaussianObservation,
+    parameters="noise_covar",
+)  # fmt: skip
+register_likelihood("StudentTLikelihood", gpytorch.likelihoods.StudentTLikelihood, observation=StudentTObservation)
+register_likelihood("BernoulliLikelihood", gpytorch.likelihoods.BernoulliLikelihood, observation=BernoulliObservation)
+register_likelihood(None, gpytorch.likelihoods.SoftmaxLikelihood, observation=_SoftmaxObservation)
+register_likelihood(None, gpytorch.likelihoods.FixedNoiseGaussianLikelihood, observation=_refused)
+register_likelihood(None, gpytorch.likelihoods.MultitaskGaussianLikelihood, observation=_refused)

@@ -8,6 +8,8 @@ import gpytorch
 import torch
 from torch import Tensor
 
+from harmonicgp.likelihoods.observation import Observation, register_likelihood
+
 
 class PoissonLikelihood(gpytorch.likelihoods.likelihood._OneDimensionalLikelihood):
     """y ~ Poisson(exp(f)); the expectation under a Gaussian is in closed form."""
@@ -27,3 +29,14 @@ class PoissonLikelihood(gpytorch.likelihoods.likelihood._OneDimensionalLikelihoo
         self.check(observations)
         m, v = function_dist.mean, function_dist.variance
         return observations * m - torch.exp(m + 0.5 * v) - torch.lgamma(observations + 1.0)
+
+
+class PoissonObservation(Observation):
+    """Counts."""
+
+    def check_targets(self, y: Tensor) -> None:
+        """Raise a clear error unless targets are counts."""
+        PoissonLikelihood.check(y)
+
+
+register_likelihood("PoissonLikelihood", PoissonLikelihood, observation=PoissonObservation)

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from harmonicgp._validation import whole_number
+from harmonicgp.io.fields import Fields
+from harmonicgp.likelihoods.observation import ClassObservation, register_likelihood
 
 
 class RobustMaxLikelihood(gpytorch.likelihoods.Likelihood):
@@ -29,6 +31,16 @@ class RobustMaxLikelihood(gpytorch.likelihoods.Likelihood):
         nodes, weights = np.polynomial.hermite_e.hermegauss(whole_number(points, "points", 2))
         self.register_buffer("nodes", torch.from_numpy(nodes))
         self.register_buffer("weights", torch.from_numpy(weights / math.sqrt(2 * math.pi)))
+
+    @property
+    def points(self) -> int:
+        """Nodes of the quadrature."""
+        return len(self.nodes)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the nodes."""
+        return self.nodes.dtype
 
     def probability_of_largest(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """P(f_y is the largest), for class numbers y [n] and independent marginals [n, K]."""
@@ -66,3 +78,15 @@ class RobustMaxLikelihood(gpytorch.likelihoods.Likelihood):
     def _check(self, y: Tensor) -> None:
         if bool((y < 0).any() | (y >= self.num_classes).any() | (y != y.round()).any()):
             raise ValueError(f"targets must be class numbers 0 to {self.num_classes - 1}.")
+
+
+register_likelihood(
+    "RobustMaxLikelihood",
+    RobustMaxLikelihood,
+    observation=ClassObservation,
+    make=lambda dtype, **arguments: RobustMaxLikelihood(**arguments).to(dtype),
+    num_classes=int,
+    epsilon=float,
+    points=lambda fields, key: Fields.whole(fields, key, most=1000),
+    dtype=torch.dtype,
+)

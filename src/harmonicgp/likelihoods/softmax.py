@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from harmonicgp._validation import whole_number
+from harmonicgp.likelihoods.observation import ClassObservation, register_likelihood
 
 #: Draws for class probabilities.
 DRAWS = 256
@@ -44,3 +45,6 @@ class SoftmaxBoundLikelihood(gpytorch.likelihoods.Likelihood):
     def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> torch.distributions.Categorical:
         """p(y | f) for samples f [..., K]."""
         return torch.distributions.Categorical(logits=function_samples)
+
+
+register_likelihood("SoftmaxBoundLikelihood", SoftmaxBoundLikelihood, observation=ClassObservation, num_classes=int)

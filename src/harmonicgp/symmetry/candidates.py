@@ -32,20 +32,18 @@ from harmonicgp.groups import Resolution
 from harmonicgp.inducing import median_distance, place
 from harmonicgp.inference.posterior import Family
 from harmonicgp.kernels.globe import GlobeKernel, unit_vectors
+from harmonicgp.kernels.profiles import named_kernel
 from harmonicgp.symmetry.evidence import (
     FEW,
     angles_test,
     by_counts,
     enough_places,
     invariance_test,
-    mixed_columns,
     one_a_place,
 )
 from harmonicgp.tables.inputs import Array, Columns, Inputs
 
 Axes: TypeAlias = Literal["raw", "principal"]
-
-KERNELS = {"rbf": None, "matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 
 #: Inducing points of one block on tables that are not small; other symmetries get what costs the same.
 ONE_BLOCK = 1024
@@ -256,7 +254,7 @@ def make_kernel(
         return copy.deepcopy(kernel).to(rows.dtype)
     parts: list[gpytorch.kernels.Kernel] = []
     plain, kinds = inputs.plain, inputs.kinds
-    mixed = {i for part in mixed_columns(action, inputs.d) for i in part} if action is not None else set()
+    mixed = {i for part in action.mixed_columns(inputs.d) for i in part} if action is not None else set()
     for own, ard in (([i for i in plain if i not in mixed], True), ([i for i in plain if i in mixed], False)):
         if own:
             part = _stationary(kernel, len(own) if ard else None, own if len(own) < inputs.d else None)
@@ -286,11 +284,7 @@ def _log_scale(lower: float = 0.0) -> gpytorch.constraints.GreaterThan:
 
 
 def _stationary(name: str, d: int | None, active: list[int] | None) -> gpytorch.kernels.Kernel:
-    nu = KERNELS[name]
-    arguments = {"ard_num_dims": d, "active_dims": active, "lengthscale_constraint": _log_scale()}
-    if nu is None:
-        return gpytorch.kernels.RBFKernel(**arguments)
-    return gpytorch.kernels.MaternKernel(nu=nu, **arguments)
+    return named_kernel(name, ard_num_dims=d, active_dims=active, lengthscale_constraint=_log_scale())
 
 
 def make_gaussian(noise: float, dtype: torch.dtype) -> gpytorch.likelihoods.GaussianLikelihood:

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harmonicgp.actions import (
-    Action,
-    Longitude,
-    Negation,
-    Permutation,
-    PrincipalNegation,
-    Product,
-    Rotation,
-    Translation,
-)
+from harmonicgp.actions import Action, Negation, PrincipalNegation
 from harmonicgp.actions.negation import strided
 from harmonicgp.symmetry.candidates import Candidate
 from harmonicgp.tables.inputs import Columns
@@ -173,10 +164,10 @@ class SymmetryChoice:
             names = ", ".join(self.encoded_names[j] for j in columns.repeats)
             return None, f"to use it, leave out {names}: an action would not move what repeats another column"
         if candidate.declared is not None:
-            turned = candidate.declared
-            if isinstance(turned, Longitude) and columns.used[turned.axis + 1] != columns.used[turned.axis] + 1:
+            places = {kind: j for j, kind in candidate.declared.declared_kinds().items()}
+            if "longitude" in places and columns.used[places["latitude"]] != columns.used[places["longitude"]] + 1:
                 return None, "to use it, put the latitude right after the longitude"
-            return renumbered(turned, columns.used, len(self.encoded_names)), ""
+            return renumbered(candidate.declared, columns.used, len(self.encoded_names)), ""
         if candidate.axes == "principal":
             return PrincipalNegation(candidate.ways), ""
         plain = [j for j in columns.used if j not in columns.kinds]
@@ -228,11 +219,9 @@ class SymmetryChoice:
     def _other_kernel(self, name: str) -> str:
         """How a candidate's kernel differs from that of one block, if it does."""
         candidate = self.tried.get(name)
-        if candidate is None or candidate.declared is None:
+        if candidate is None or candidate.declared is None or self.columns is None:
             return ""
-        action = candidate.declared
-        parts = action.factors if isinstance(action, Product) else (action,)
-        mixes = any(isinstance(part, Rotation | Permutation) for part in parts)
+        mixes = candidate.declared.mixed_columns(len(self.columns.used))
         return "in which the columns that it mixes share a lengthscale" if mixes else ""
 
     @property
@@ -263,7 +252,8 @@ class SymmetryChoice:
         _, obstacle = self._use()
         said = [f"{name}={value!r}" for name, value in self.arguments.items() if name != "columns" or value != self.declared
                 or "symmetry" in self.arguments]  # fmt: skip
-        if any("<" in each for each in said):  # an action whose parts no text holds
+        action = self.arguments.get("symmetry")
+        if action is not None and not action.repr_parses:
             said = ["**suggest_symmetry(...).arguments"]
         use = f" In Python: {self.estimator}({', '.join(said)})." if said else ""
         if not self.pays:
@@ -332,17 +322,4 @@ def _against(gain: float) -> str:
 
 def renumbered(action: Action, columns: Sequence[int], width: int) -> Action:
     """An action on the model's columns as one on the table's, of that width."""
-    if list(columns) == list(range(width)):
-        return action
-    if isinstance(action, Rotation):
-        return Rotation((columns[action.plane[0]], columns[action.plane[1]]), action.order)
-    if isinstance(action, Longitude):
-        return Longitude(action.order, axis=columns[action.axis])
-    if isinstance(action, Translation):
-        return Translation(axis=columns[action.axis], period=action.period, order=action.order)
-    if isinstance(action, Permutation):
-        order = list(range(width))
-        for i, j in enumerate(action.permutation):
-            order[columns[i]] = columns[j]
-        return Permutation(order)
-    return action
+    return action if list(columns) == list(range(width)) else action.renumbered(columns, width)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from harmonicgp._validation import check_points, whole_number
-from harmonicgp.actions import Action, Negation, Permutation, Product, Rotation, Translation
+from harmonicgp.actions import Action
 from harmonicgp.groups import Group
 
 #: Bandwidths of the test's kernel, in median distances, each half of the one before.
@@ -79,26 +79,25 @@ def invariance_test(
     moves = moved_columns(action, X)
     distinct = one_a_place(X, moves)
     if len(distinct) < len(X):
-        X = distinct - distinct.mean(0) if centred and isinstance(action, Negation) else distinct
+        X = distinct - distinct.mean(0) if centred and action.negates_columns else distinct
     n = min(n, max(50, min(math.isqrt(VALUES // group.order), 16 * VALUES // (group.order * X.shape[-1]))))
     rows = X.detach().double()[torch.randperm(len(X), generator=generator)[:n]]
     if len(rows) < 4 or group.order < 2:
         return Evidence(0.0, 1.0)
-    if centred and isinstance(action, Negation):
+    if centred and action.negates_columns:
         rows = rows - _centre(rows)
-    orbit = action._orbit(rows)  # [|G|, n, d]
+    orbit = action.images(rows)  # [|G|, n, d]
     places = _places(action, orbit, moves)
     tests = [places] if bool(moves.all()) else [places, _places(action, orbit[..., moves], moves[moves], moves)]
     elements = torch.randint(group.order, (draws, len(rows)), generator=generator)
     found = [_compare(group, part, elements) for part in tests]
     width = tests[-1].shape[-1]
     # Not of images, but of any negation: the centre of a pixel that is hardly ever seen is no evidence.
-    if width <= FEWER_COLUMNS or isinstance(action, Negation):
+    if width <= FEWER_COLUMNS or action.negates_columns:
         most = COLUMNS if group.order == 2 else FEWER_COLUMNS
         found.append(_columns(tests[-1][..., torch.randperm(width, generator=generator)[:most]], elements))
-    for part in action.factors if isinstance(action, Product) else (action,):
-        if isinstance(part, Rotation):
-            found.append(Evidence(0.0, angles_test(X[:, list(part.plane)], [part.order])[0]))
+    for plane, order in action.planes():
+        found.append(Evidence(0.0, angles_test(X[:, list(plane)], [order])[0]))
     p = min(1.0, len(found) * min(evidence.p_value for evidence in found))
     return Evidence(max(evidence.distance for evidence in found), p)
 
@@ -141,7 +140,7 @@ def enough_places(action: Action, X: Tensor) -> bool:
 def moved_columns(action: Action, X: Tensor) -> Tensor:
     """Which columns some element changes, a mask."""
     some = X[torch.randperm(len(X), generator=torch.Generator().manual_seed(1))[:64]].detach().double()
-    return (action._orbit(some) - some).abs().amax((0, 1)) > 0
+    return (action.images(some) - some).abs().amax((0, 1)) > 0
 
 
 def by_counts(rows: int, counts: Array | None, most: int, seed: int) -> Array:
@@ -272,7 +271,7 @@ def _places(action: Action, orbit: Tensor, moves: Tensor, of: Tensor | None = No
         periods = {names.index(axis): period for axis, period in periods.items() if axis in names}
     circles = [axis in periods for axis in range(orbit.shape[-1])]
     spread = (orbit - orbit.mean((0, 1))).square().mean((0, 1)).sqrt()
-    for part in mixed_columns(action, len(of) if of is not None else orbit.shape[-1]):
+    for part in action.mixed_columns(len(of) if of is not None else orbit.shape[-1]):
         own = part if of is None else [names.index(axis) for axis in part if axis in names]
         own = [axis for axis in own if moves[axis] and not circles[axis]]
         spread[own] = spread[own].square().mean().sqrt()
@@ -287,25 +286,6 @@ def _places(action: Action, orbit: Tensor, moves: Tensor, of: Tensor | None = No
         else:
             columns.append(scaled[..., axis])
     return torch.stack(columns, -1)
-
-
-def mixed_columns(action: Action, d: int) -> list[list[int]]:
-    """Groups of columns between which an action takes values about."""
-    if isinstance(action, Product):
-        parts = [group for factor in action.factors for group in mixed_columns(factor, d)]
-        joined: list[set[int]] = []
-        for part in parts:
-            touched = [group for group in joined if group & set(part)]
-            joined = [group for group in joined if not group & set(part)] + [set(part).union(*touched)]
-        return [sorted(group) for group in joined]
-    if isinstance(action, Negation | Translation):
-        return []
-    if isinstance(action, Rotation):
-        return [list(action.plane)]
-    if isinstance(action, Permutation):
-        moved = [i for i, j in enumerate(action.permutation) if i != j]
-        return [moved] if moved else []
-    return [list(range(d))]
 
 
 def _columns(orbit: Tensor, elements: Tensor) -> Evidence:

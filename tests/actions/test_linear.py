@@ -5,9 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harmonicgp.actions import ImageFlip, ImageShift, Negation, Permutation, PrincipalNegation, Rotation
-from harmonicgp.kernels import linear
-from harmonicgp.kernels.linear import linear_parts
+from harmonicgp.actions import ImageFlip, ImageShift, Negation, Permutation, PrincipalNegation, Rotation, linear
 
 _POINTS = torch.randn(60, 24, dtype=torch.float64, generator=torch.Generator().manual_seed(2)) + 3.0
 ACTIONS = {
@@ -27,7 +25,7 @@ ACTIONS = {
 def check(action, d, seed):
     """Inner products about the fixed point, of values and of gradients."""
     rng = torch.Generator().manual_seed(seed)
-    parts = linear_parts(action, d)
+    parts = action.linear_parts(d)
     assert parts is not None
     x, v = (torch.randn(n, d, dtype=torch.float64, generator=rng) for n in (5, 4))
     x, v = x.requires_grad_(), v.requires_grad_()

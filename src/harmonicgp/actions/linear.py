@@ -1,0 +1,223 @@
+"""How a linear action changes inner products: s.x . x' = sum_k C[s, k] u^(k)(x) . v^(k)(x'), in few parts.
+
+An abelian group of orthogonal matrices splits the space into subspaces, one for each frequency that occurs. On each of them an
+element multiplies by its character. So J negations have J parts (and one for coordinates that stay), a rotated plane has two
+(and one). A roll of images by every pixel has as many parts as elements, each of a few pixels: the Fourier transform along the
+group comes before the matrix products, and no product is of whole images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harmonicgp.groups import Group
+
+#: Coordinates up to which matrices of an action are formed.
+MAX_MATRIX = 64
+#: Elements of a group up to which a matrix product is the Fourier transform along orbits of coordinates; beyond it FFTs are.
+MAX_PRODUCT = 128
+
+
+@dataclass(frozen=True, eq=False)
+class LinearParts:
+    """The parts of s.x . x' about a fixed point `center`; `left` and `right` take centred points [n, d] to [n, width]."""
+
+    ends: tuple[int, ...]
+    C: Tensor  #: [|G|, parts], float64
+    rest: bool  #: the first part moves with no element
+    negation: bool  #: each of the others is negated by one way, in the order of the ways
+    center: Tensor  #: [d], float64
+    left: Callable[[Tensor], Tensor]
+    right: Callable[[Tensor], Tensor]
+
+    def inner_products(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """The inner products s.x1 . x2 of centred points, as these parts give them: [|G|, n1, n2]."""
+        U, V = self.left(x1), self.right(x2)
+        products = [U[:, a:b] @ V[:, a:b].mT for a, b in zip((0, *self.ends[:-1]), self.ends, strict=True)]
+        return torch.einsum("sk,kij->sij", self.C.to(U), torch.stack(products))
+
+
+def nothing_moves(d: int) -> LinearParts:
+    """The one part of the trivial group."""
+    one, zero = (make(n, dtype=torch.float64, device="cpu") for make, n in ((torch.ones, (1, 1)), (torch.zeros, (d,))))
+    return LinearParts((d,), one, True, True, zero, lambda u: u, lambda v: v)
+
+
+def negated_parts(
+    group: Group,
+    subsets: tuple[tuple[int, ...], ...],
+    d: int,
+    directions: Tensor | None = None,
+    center: Tensor | None = None,
+) -> LinearParts:
+    """Each way negates a subset of the coordinates, or of orthonormal directions: what stays comes first, then way by way."""
+    still = sorted(set(range(d)).difference(*subsets))
+    spaces = [(0, True, len(still))] if still else []
+    for j, subset in enumerate(subsets):
+        spaces.append((group.index([int(i == j) for i in range(group.ways)]), True, len(subset)))
+    order = torch.tensor([*still, *(i for subset in subsets for i in subset)], device="cpu")
+    center = torch.zeros(d, dtype=torch.float64, device="cpu") if center is None else center.cpu().double()
+    if directions is not None:
+        Q = directions.cpu().double()[:, order]
+        return _parts(group, spaces, center, lambda u: u @ Q.to(u), lambda v: v @ Q.to(v))
+    back = order.argsort()
+
+    def reorder(x: Tensor) -> Tensor:
+        return _Reordered.apply(x, order.to(x.device), back.to(x.device))
+
+    return _parts(group, spaces, center, reorder, reorder)
+
+
+def parts_by_matrices(group: Group, images: Callable[[Tensor], Tensor], d: int) -> LinearParts | None:
+    """From the matrices of all elements, as `images` [n, d] -> [|G|, n, d] shows them: a basis of each subspace.
+
+    None where the action is not linear, or where the matrices would be too large.
+    """
+    if d > MAX_MATRIX and (group.order > 8 or d > 1024):
+        return None
+    origin = images(torch.zeros(1, d, dtype=torch.float64, device="cpu"))[:, 0]
+    center = origin.mean(0)  # the mean of an orbit is a fixed point
+    R = images(torch.eye(d, dtype=torch.float64, device="cpu") + center) - center  # row i is s.e_i
+    probe = torch.linspace(0.3, 1.9, d, dtype=torch.float64, device="cpu")[None]
+    moved = images(probe + center)[:, 0] - center
+    if not torch.allclose(moved, (probe @ R)[:, 0], atol=1e-8):
+        return None
+    P = group.fourier(R)  # R_s = sum_t chi_t(s) P_t, P_t Hermitian projections
+    spaces, lefts, rights = [], [], []
+    for t, self_conjugate in _ordered(group):
+        values, vectors = torch.linalg.eigh(P[t].real if self_conjugate else P[t])
+        Q = vectors[:, values > 0.5]
+        if Q.shape[1] == 0:
+            continue
+        spaces.append((t, self_conjugate, Q.shape[1] if self_conjugate else 2 * Q.shape[1]))
+        if self_conjugate:
+            lefts.append(Q.real)
+            rights.append(Q.real)
+            continue
+        # 2 Re(chi_t(s) x Q . conj(x' Q)): the real part of the product, and the imaginary one. x P x' = x Q Q^H x'.
+        a, b = Q.real, Q.imag
+        lefts += [torch.cat((2 * a, 2 * b), 1), torch.cat((2 * b, -2 * a), 1)]
+        rights += [torch.cat((a, b), 1)] * 2
+    left, right = torch.cat(lefts, 1), torch.cat(rights, 1)
+    return _parts(group, spaces, center, lambda u: u @ left.to(u), lambda v: v @ right.to(v))
+
+
+def reordered_parts(group: Group, places: Tensor, d: int) -> LinearParts | None:
+    """Coordinates that change places, (s.x)_i = x[places[s, i]]: a Fourier transform along their orbits.
+
+    None where a coordinate stays in its place under an element other than the first.
+    """
+    columns = torch.arange(d, device="cpu")
+    if places.shape[-1] != d or (places == columns).sum() != d:
+        return None
+    representatives = (places.amin(0) == columns).nonzero()[:, 0]
+    orbits = places[:, representatives].mT.contiguous()  # [orbits, |G|], every coordinate once
+    if orbits.numel() != d:
+        return None
+    r = len(representatives)
+    singles, pairs = ([t for t, single in _ordered(group) if single is kind] for kind in (True, False))
+    spaces = [(t, True, r) for t in singles] + [(t, False, 2 * r) for t in pairs]
+    order = orbits.mT.flatten()  # by element, then by orbit
+    back = order.argsort()
+    # Of u . v = sum_t Re(u_t conj(v_t)): for a pair of frequencies twice that, u times (re, im | im, -re), v (re, im | re, im).
+    first = range(len(singles), len(singles) + 2 * len(pairs), 2)
+    ahead = [(k, 1.0) for k in range(len(singles))] + [
+        part for k in first for part in ((k, 2.0), (k + 1, 2.0), (k + 1, 2.0), (k, -2.0))
+    ]
+    behind = [(k, 1.0) for k in range(len(singles))] + [(k + i, 1.0) for k in first for i in (0, 1, 0, 1)]
+    spectrum = _by_product if group.order <= MAX_PRODUCT else _by_fft
+
+    def side(parts: list[tuple[int, float]]) -> Callable[[Tensor], Tensor]:
+        transform = spectrum(group, singles, pairs, parts)
+
+        def of(x: Tensor) -> Tensor:
+            sorted_columns = _Reordered.apply(x, order.to(x.device), back.to(x.device))
+            return transform(sorted_columns.reshape(len(x), group.order, r)).flatten(1)
+
+        return of
+
+    return _parts(group, spaces, torch.zeros(d, dtype=torch.float64, device="cpu"), side(ahead), side(behind))
+
+
+def _parts(
+    group: Group,
+    spaces: list[tuple[int, bool, int]],
+    center: Tensor,
+    left: Callable[[Tensor], Tensor],
+    right: Callable[[Tensor], Tensor],
+) -> LinearParts:
+    """From (frequency, whether it is its own conjugate, width) of the subspaces: conjugate pairs have two parts."""
+    characters = group.characters()
+    ends, columns, end = [], [], 0
+    for t, self_conjugate, width in spaces:
+        end += width
+        ends.append(end)
+        columns.append(characters[t].real)
+        if not self_conjugate:
+            end += width
+            ends.append(end)
+            columns.append(-characters[t].imag)
+    ways = [j for j, T in enumerate(group.orders) if T == 2]
+    rest = bool(spaces) and spaces[0][0] == 0
+    single = [t for t, _, _ in spaces[int(rest) :]]
+    singles = [group.index([int(i == j) for i in range(group.ways)]) for j in ways]
+    negation = group.is_real and len(ways) > 0 and single == singles
+    return LinearParts(tuple(ends), torch.stack(columns, 1), rest, negation, center, left, right)
+
+
+class _Reordered(torch.autograd.Function):
+    """Columns in another order; PyTorch's own gradient of it adds where it could look up, and takes four times as long."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order: Tensor, back: Tensor) -> Tensor:
+        ctx.orders = order, back
+        return x.index_select(1, order)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        order, back = ctx.orders
+        return _Reordered.apply(g, back, order), None, None
+
+
+def _ordered(group: Group) -> list[tuple[int, bool]]:
+    """One frequency of each conjugate pair, and whether it is its own: zero, those of single ways in their order, the rest."""
+    singles = [group.index([int(i == j) for i in range(group.ways)]) for j in range(group.ways)]
+    rank = {0: -1} | {t: i for i, t in enumerate(singles) if t != 0}
+    pairs = [(t, t == minus_t) for t, minus_t in group.conjugate_pairs]
+    return sorted(pairs, key=lambda pair: (rank.get(pair[0], len(singles)), pair[0]))
+
+
+def _by_product(
+    group: Group, singles: list[int], pairs: list[int], parts: list[tuple[int, float]]
+) -> Callable[[Tensor], Tensor]:
+    """Some real and imaginary parts of the unitary Fourier transform, weighted, [n, |G|, orbits] -> [n, parts, orbits]."""
+    chi = group.characters().conj() / group.order**0.5
+    rows = torch.cat((chi[singles].real, torch.stack((chi[pairs].real, chi[pairs].imag), 1).flatten(0, 1)))
+    F = torch.stack([weight * rows[k] for k, weight in parts])
+    return lambda values: F.to(values) @ values
+
+
+def _by_fft(
+    group: Group, singles: list[int], pairs: list[int], parts: list[tuple[int, float]]
+) -> Callable[[Tensor], Tensor]:
+    """The same for a large group."""
+    listed = ([k for k, _ in parts], singles, pairs)
+    places, single, paired = (torch.tensor(numbers, dtype=torch.long, device="cpu") for numbers in listed)
+    weights = torch.tensor([weight for _, weight in parts], dtype=torch.float64, device="cpu")[:, None]
+
+    def transform(values: Tensor) -> Tensor:
+        n, _, r = values.shape
+        device = values.device
+        hat = torch.fft.fftn(values.reshape(n, *group.orders, r), dim=tuple(range(1, 1 + group.ways)), norm="ortho")
+        hat = hat.reshape(n, -1, r)
+        pair = hat[:, paired.to(device)]
+        both = torch.stack((pair.real, pair.imag), 2).flatten(1, 2)
+        rows = torch.cat((hat[:, single.to(device)].real, both), 1)
+        return rows[:, places.to(device)] * weights.to(values)
+
+    return transform

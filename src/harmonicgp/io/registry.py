@@ -1,0 +1,118 @@
+"""Classes that can be saved, by the names they have in files. Nothing else is ever built from a file.
+
+Kernels, actions and likelihoods register themselves, ours and a user's own alike: a name, the class, and the constructor
+arguments to save, each an attribute of the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+from harmonicgp.io.fields import Fields, SpecError
+
+#: Reads one field of a spec.
+Reader: TypeAlias = Callable[[Fields, str], Any]
+#: A type such as `int` or `list[int] | None`, or a reader.
+FieldType: TypeAlias = Any
+
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
+#: How a field of a type is read. Whole numbers are not negative.
+_READERS: dict[Any, Reader] = {
+    int: Fields.whole,
+    float: Fields.number,
+    bool: Fields.flag,
+    list[int]: Fields.wholes,
+    list[list[int]]: Fields.lists_of_wholes,
+    Tensor: Fields.tensor,
+    torch.dtype: lambda fields, key: fields.choice(key, DTYPES),
+}
+
+
+def reader_of(kind: FieldType) -> Reader:
+    """The reader of a field type."""
+    if kind in _READERS:
+        return _READERS[kind]
+    options = get_args(kind)
+    if NoneType in options and len(options) == 2:
+        read = reader_of(next(option for option in options if option is not NoneType))
+        return lambda fields, key: fields.optional(key, read)
+    if not callable(kind) or isinstance(kind, type) or options:
+        known = ", ".join(getattr(one, "__name__", str(one)) if isinstance(one, type) else str(one) for one in _READERS)
+        raise TypeError(f"a saved field is one of {known}, one of these `| None`, or a reader; got {kind!r}.")
+    return kind
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a registered class is written and read."""
+
+    name: str
+    type: type[Any]
+    fields: Mapping[str, Reader]  #: constructor arguments, attributes of the same name
+    children: (
+        str | tuple[str, ...]
+    ) = ()  #: the attribute that holds a list of children, or one attribute for each child
+    make: Callable[..., Any] = object  #: builds an instance from the children and the fields
+    parameters: str = ""  #: the submodule that holds the parameters; the module itself if empty
+
+    def children_of(self, value: Any) -> list[Any]:
+        """The children of an instance."""
+        if isinstance(self.children, str):
+            return list(getattr(value, self.children))
+        return [getattr(value, name) for name in self.children]
+
+    def holder(self, module: Any) -> Any:
+        """The module that holds the parameters of an instance."""
+        return getattr(module, self.parameters) if self.parameters else module
+
+
+class Registry:
+    """The kinds of one noun (kernel, action, likelihood), by name."""
+
+    def __init__(self, noun: str) -> None:
+        self.noun = noun
+        self.kinds: dict[str, Kind] = {}
+
+    def add(
+        self,
+        name: str,
+        cls: type[Any],
+        fields: Mapping[str, FieldType],
+        children: str | tuple[str, ...] = (),
+        make: Callable[..., Any] | None = None,
+        parameters: str = "",
+    ) -> None:
+        """Register a class. A name stays with its class; only a new definition of the same class may replace it."""
+        if not isinstance(cls, type):
+            raise TypeError(f"a {self.noun} is registered by its class; got {cls!r}.")
+        old = self.kinds.get(name)
+        if old is not None and (old.type.__module__, old.type.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ValueError(
+                f"the name {name!r} belongs to {old.type.__module__}.{old.type.__qualname__}: use another."
+            )
+        readers = {field: reader_of(kind) for field, kind in fields.items()}
+        self.kinds[name] = Kind(name, cls, readers, children, make or cls, parameters)
+
+    def kind_of(self, value: Any) -> Kind:
+        """The kind of a value: of exactly this class, since a file would lose what a subclass changes."""
+        for kind in self.kinds.values():
+            if type(value) is kind.type:
+                return kind
+        raise SpecError(
+            f"a {type(value).__name__} cannot be saved; the {self.noun}s that can be are {', '.join(self.kinds)}. Build the "
+            f"{self.noun} from these, or register your own class with register_{self.noun}."
+        )
+
+
+ACTIONS, KERNELS, LIKELIHOODS = Registry("action"), Registry("kernel"), Registry("likelihood")

@@ -1,0 +1,223 @@
+"""What the library knows of each class of kernels: its profile, random features, and how it is saved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import gpytorch
+import torch
+from scipy.special import ive
+from torch import Tensor
+
+from harmonicgp.io.registry import KERNELS, FieldType
+from harmonicgp.kernels.profiles import MATERN12, MATERN32, MATERN52, POWER, RATIONAL_QUADRATIC, RBF, Profile
+
+#: [..., n, d] -> random features [..., n, R] with k(x, x') ~ phi(x) . phi(x')
+FeatureMap: TypeAlias = Callable[[Tensor], Tensor]
+#: From a kernel, a generator and a number of frequencies.
+DrawFeatures: TypeAlias = Callable[[Any, torch.Generator, int], FeatureMap]
+
+_MAX_POWER = 15
+
+
+@dataclass(frozen=True)
+class KernelRecord:
+    """The traits of a class of kernels; a class without a record has none."""
+
+    profile: Callable[[Any], Profile | None] = lambda kernel: None
+    random_features: DrawFeatures | None = None
+
+
+_RECORDS: dict[type, KernelRecord] = {}
+
+
+def record_of(kernel: object) -> KernelRecord:
+    """The record of a kernel's class: of exactly this class, since a subclass may compute anything."""
+    return _RECORDS.get(type(kernel), KernelRecord())
+
+
+def register_kernel(
+    name: str,
+    cls: type[gpytorch.kernels.Kernel],
+    /,
+    *,
+    profile: Profile | Callable[[Any], Profile | None] | None = None,
+    random_features: DrawFeatures | None = None,
+    children: str | tuple[str, ...] = (),
+    make: Callable[..., Any] | None = None,
+    **fields: FieldType,
+) -> None:
+    """Tell the library about a class of kernels of your own.
+
+    A kernel works in features and estimators without this. Registered, it can be saved, and more:
+
+    Args:
+        name: the name in files. Call this before you save, and before you load.
+        cls: the class. Files hold exactly this class, not its subclasses.
+        profile: a `Profile`, or a function from a kernel to one or None; with it Gram matrices take the fused path.
+        random_features: from a kernel, a generator and n, a map phi with phi(x) . phi(x') close to k(x, x'), in float64;
+            without it `sample_y` refuses many rows.
+        children: attributes that hold one kernel each, or the one attribute that holds a list. They are the first arguments
+            of `make`.
+        make: builds the kernel from children and fields; the class itself by default.
+        fields: constructor arguments to save, attributes of the same name, each with its type: `int` (not negative), `float`,
+            `bool`, `list[int]`, or one of these `| None`. Parameters and `active_dims` are saved without being named here.
+
+    Examples:
+        >>> class Halved(gpytorch.kernels.RBFKernel):
+        ...     def forward(self, *args, **kwargs):
+        ...         return super().forward(*args, **kwargs) / 2
+        >>> register_kernel("docs.Halved", Halved, ard_num_dims=int | None)
+    """
+    KERNELS.add(name, cls, fields, children, make)
+    choose = profile if callable(profile) else (lambda kernel: profile)
+    _RECORDS[cls] = KernelRecord(choose, random_features)
+
+
+# Random features ------------------------------------------------------------------------------------------------------
+
+
+def random_features(kernel: Any, generator: torch.Generator, n: int) -> FeatureMap:
+    """A map phi with phi(x) . phi(x') close to k(x, x'), n frequencies for every stationary part."""
+    draw = record_of(kernel).random_features
+    if draw is None:
+        raise ValueError(
+            "sample paths are implemented for RBF, Matern, rational quadratic, periodic, linear, arc-cosine and globe kernels "
+            f"and their sums, products and scalings, not for {type(kernel).__name__}: draw from `covariance` at fixed inputs "
+            "instead, or give register_kernel its random_features."
+        )
+    inner, active = draw(kernel, generator, n), kernel.active_dims
+    base = getattr(kernel, "base_kernel", None)
+    if type(kernel) is gpytorch.kernels.ScaleKernel and getattr(base, "active_dims", None) is not None:
+        active = None  # a scaling takes its base's for its own: the base selects, once
+    if active is None:
+        return inner
+    return lambda x: inner(x.index_select(-1, active))
+
+
+def fourier_features(frequencies: Callable[[int], Tensor], n: int) -> FeatureMap:
+    """sqrt(1/n) (cos w.x, sin w.x) with n frequencies w [n, d], drawn by `frequencies(d)` when the width d is known."""
+    drawn: dict[int, Tensor] = {}
+
+    def features(x: Tensor) -> Tensor:
+        d = x.shape[-1]
+        if d not in drawn:
+            drawn[d] = frequencies(d)
+        phase = x @ drawn[d].mT
+        return torch.cat((phase.cos(), phase.sin()), -1) / math.sqrt(n)
+
+    return features
+
+
+def _stationary_features(kernel: Any, generator: torch.Generator, n: int) -> FeatureMap:
+    """Frequencies from the spectral density: Gaussian, of lengths that the profile draws."""
+    profile = record_of(kernel).profile(kernel)
+    assert profile is not None
+    assert profile.radii is not None
+    lengthscale = kernel.lengthscale.detach().double().reshape(-1)
+    radii = profile.radii(kernel, n, generator)
+
+    def frequencies(d: int) -> Tensor:
+        normal = torch.randn(n, d, generator=generator, dtype=torch.float64, device="cpu")
+        return normal * radii[:, None] / lengthscale
+
+    return fourier_features(frequencies, n)
+
+
+def _periodic_features(kernel: Any, generator: torch.Generator, n: int) -> FeatureMap:
+    """Frequencies 2 pi j / period, whole numbers j from the kernel's Fourier series, a product over columns."""
+    period = kernel.period_length.detach().double().reshape(-1)
+    lengthscale = kernel.lengthscale.detach().double().reshape(-1)
+
+    def frequencies(d: int) -> Tensor:
+        columns = []
+        for scale in lengthscale.expand(d).tolist():
+            # exp(-2 sin^2(u/2)/l) = sum_j ive(j, 1/l) cos(j u)
+            j = torch.arange(0, int(12 + 12 / scale**0.5) + 1, dtype=torch.float64, device="cpu")
+            weights = torch.from_numpy(ive(j.numpy(), 1 / scale)) * torch.where(j == 0, 1.0, 2.0)
+            columns.append(torch.multinomial(weights, n, replacement=True, generator=generator).double())
+        # j and -j are equally likely
+        signs = torch.randint(2, (n, d), generator=generator, device="cpu").double() * 2 - 1
+        return torch.stack(columns, -1) * signs * (2 * math.pi / period)
+
+    return fourier_features(frequencies, n)
+
+
+def _linear_features(kernel: Any, generator: torch.Generator, n: int) -> FeatureMap:
+    std = kernel.variance.detach().double().reshape(-1).sqrt()
+    return lambda x: x * std
+
+
+def _scaled_features(kernel: Any, generator: torch.Generator, n: int) -> FeatureMap:
+    base, std = random_features(kernel.base_kernel, generator, n), kernel.outputscale.detach().double().sqrt()
+    return lambda x: base(x) * std
+
+
+def _sum_features(kernel: Any, generator: torch.Generator, n: int) -> FeatureMap:
+    parts = [random_features(part, generator, n) for part in kernel.kernels]
+    return lambda x: torch.cat([part(x) for part in parts], -1)
+
+
+def _product_features(kernel: Any, generator: torch.Generator, n: int) -> FeatureMap:
+    return product_features([random_features(part, generator, n) for part in kernel.kernels], generator, n)
+
+
+def product_features(parts: list[FeatureMap], generator: torch.Generator, n: int) -> FeatureMap:
+    """Features of a product of kernels, from those of its parts: products of randomly paired features, unbiased.
+
+    phi_i(x) = sqrt(R) prod_k phi^k_{j_k(i)}(x).
+    """
+    pairing: list[tuple[Tensor, int]] = []
+
+    def features(x: Tensor) -> Tensor:
+        values = [part(x) for part in parts]
+        if not pairing:
+            for value in values:
+                size = value.shape[-1]
+                pairing.append((torch.randint(size, (4 * n,), generator=generator, device="cpu"), size))
+        out = None
+        for value, (places, size) in zip(values, pairing, strict=True):
+            scaled = value[..., places] * math.sqrt(size)
+            out = scaled if out is None else out * scaled
+        assert out is not None
+        return out / math.sqrt(out.shape[-1])
+
+    return features
+
+
+# GPyTorch's kernels ---------------------------------------------------------------------------------------------------
+
+
+def _matern_profile(kernel: gpytorch.kernels.MaternKernel) -> Profile:
+    return {0.5: MATERN12, 1.5: MATERN32, 2.5: MATERN52}[kernel.nu]
+
+
+def _power_profile(kernel: gpytorch.kernels.PolynomialKernel) -> Profile | None:
+    power = float(kernel.power)
+    return POWER if 0 <= power <= _MAX_POWER and power.is_integer() else None
+
+
+_ARD: dict[str, Any] = {"ard_num_dims": int | None}
+register_kernel(
+    "ScaleKernel", gpytorch.kernels.ScaleKernel, random_features=_scaled_features, children=("base_kernel",), **_ARD
+)
+register_kernel(
+    "RBFKernel", gpytorch.kernels.RBFKernel, profile=RBF, random_features=_stationary_features, **_ARD
+)  # fmt: skip
+register_kernel(
+    "MaternKernel", gpytorch.kernels.MaternKernel, profile=_matern_profile, random_features=_stationary_features,
+    nu=float, **_ARD,
+)  # fmt: skip
+register_kernel(
+    "RQKernel", gpytorch.kernels.RQKernel, profile=RATIONAL_QUADRATIC, random_features=_stationary_features, **_ARD
+)
+register_kernel("PeriodicKernel", gpytorch.kernels.PeriodicKernel, random_features=_periodic_features, **_ARD)
+register_kernel("LinearKernel", gpytorch.kernels.LinearKernel, random_features=_linear_features, **_ARD)
+register_kernel("PolynomialKernel", gpytorch.kernels.PolynomialKernel, profile=_power_profile, power=float, **_ARD)
+register_kernel("CosineKernel", gpytorch.kernels.CosineKernel, **_ARD)
+register_kernel("ConstantKernel", gpytorch.kernels.ConstantKernel)
+register_kernel("AdditiveKernel", gpytorch.kernels.AdditiveKernel, random_features=_sum_features, children="kernels")
+register_kernel("ProductKernel", gpytorch.kernels.ProductKernel, random_features=_product_features, children="kernels")
