@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from harmonicgp.globe import HarmonicGPGlobe, patches
-from harmonicgp.globe import estimator as globe
+from harmonicgp.globe import HarmonicGPGlobe, patches, reading
 from harmonicgp.globe import learning as training
-from harmonicgp.globe.data import field_scores
+from harmonicgp.globe.scores import field_scores
 from harmonicgp.io.container import ModelFileError
 from tests.globe.test_fields import as_blocks
 
@@ -102,12 +101,12 @@ def test_places_off_the_lattice_get_features_of_their_own(kernel):
     mean, std = gp.predict_f((lon, lat), return_std=True)
     assert float(np.abs(mean - truth(lon[None, :], lat[:, None])).max()) < 0.5
     X = np.column_stack([a.ravel() for a in np.meshgrid(lon, lat)])
-    ((_, predictor),) = gp._groups
+    predictor = gp.field_.posterior.groups[0].predictor
     block = as_blocks(predictor.posterior, predictor.features)
     with torch.no_grad():
         stacks, residual = predictor.whitened(torch.from_numpy(X))
         m, v = block.moments(stacks)
-    offset, scale = gp._mean(X[:, 1], X[:, 0]), gp._scale
+    offset, scale = gp.field_.mean(X[:, 1], X[:, 0]), gp.field_.scale
     np.testing.assert_allclose(mean.values.ravel(), m[0].numpy() * scale + offset, atol=1e-8)
     np.testing.assert_allclose(std.values.ravel() ** 2, (v[0] + residual).numpy() * scale**2, atol=1e-8)
 
@@ -140,7 +139,7 @@ def test_scattered_points_in_batches_give_the_posterior_of_the_grid(monkeypatch)
     grid = HarmonicGPGlobe(**known).fit(data)
     X = X[order]
     scattered = HarmonicGPGlobe(**known)
-    monkeypatch.setattr(globe, "grid_from_points", lambda *_: None)  # as if they were no grid
+    monkeypatch.setattr(reading, "grid_from_points", lambda *_: None)  # as if they were no grid
     scattered.fit(X, y[order])
     assert scattered.axes_ is None
     where = (np.linspace(-180, 170, 36), np.linspace(-85, 85, 18))
@@ -163,7 +162,7 @@ def test_slices_share_hyper_parameters_and_have_masks_of_their_own():
     maps = [holes(field(seed=k), seed=10 + k) for k in range(3)] + [holes(field(seed=5), seed=10)]
     data = xarray.concat(maps, "time").assign_coords(time=np.arange(4))
     gp = HarmonicGPGlobe(kernel="rbf", by="time", **QUICK).fit(data)
-    assert [slices for slices, _ in gp._groups] == [[0, 3], [1], [2]]
+    assert [group.slices for group in gp.field_.posterior.groups] == [[0, 3], [1], [2]]
     mean = gp.predict()
     assert mean.dims == data.dims
     assert (mean.time == data.time).all()
@@ -213,7 +212,7 @@ def test_samples_vary_as_the_error_bars_say(fitted):
 
 def test_components_add_up(fitted):
     parts = fitted.components(frequencies=range(fitted.t_max_ + 1))
-    total = parts.sum("frequency") + fitted._mean.coefficients[0]
+    total = parts.sum("frequency") + fitted.field_.mean.coefficients[0]
     np.testing.assert_allclose(total.values, fitted.predict().values, atol=1e-5)
     assert fitted.components().sizes["frequency"] == min(8, fitted.t_max_) + 1
     with pytest.raises(ValueError, match="frequencies"):

@@ -81,7 +81,7 @@ def say_field(model: Any, say: Speaker) -> None:
         lat, lon = model.axes_.latitudes, model.axes_.longitudes
         axes = ((lat, "latitude"), (lon, "longitude"))
         grid = ", ".join(f"{count(len(a), name)} from {a.min():g} to {a.max():g}" for a, name in axes)
-        say("grid", grid + (f", {count(len(model._source.slices), 'slice')} by {model.by}" if model.by else ""))
+        say("grid", grid + (f", {count(len(model.slices_), 'slice')} by {model.by}" if model.by else ""))
     if model.regressor_ is not None:
         size = f"{count(model.n_inducing_, 'inducing point')}, {model.regressor_.symmetry_.name}"
         say("inputs", listing(model.inputs_))

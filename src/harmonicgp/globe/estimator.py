@@ -1,91 +1,95 @@
-"""Fields on the globe: fit a map with holes, predict it anywhere, with error bars."""
+"""The estimator of fields on the globe: fit a map with holes, predict it anywhere, with error bars."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
 
 import numpy as np
-import torch
-from torch import Tensor
-from tqdm import tqdm
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
-from harmonicgp.backend.memory import memory_kept
+from harmonicgp._validation import whole_number
+from harmonicgp.globe import maps
 from harmonicgp.globe.cells import CellTable, split_dataset
-from harmonicgp.globe.closed_form import coupling, field_closed_form, joint_draws
-from harmonicgp.globe.data import (
-    MAX_UNEVEN,
-    MeanFunction,
-    Source,
-    checked_points,
-    checked_values,
-    extent_of,
-    fields_of,
-    known_variances,
-    spread,
-)
-from harmonicgp.globe.fields import Field, FieldPosterior, Parallels
-from harmonicgp.globe.fitting_cells import FitsCells
-from harmonicgp.globe.grids import GridAxes, GridData, grid_from_points, read_grid
-from harmonicgp.globe.learning import (
-    BASES,
-    GlobeModel,
-    Learned,
-    few,
-    first_guess,
-    largest_sizes,
-    learn,
-    smallest_sizes,
-)
-from harmonicgp.globe.patches import PatchesLearned, field_patches, learn_patches, patches
-from harmonicgp.globe.points import Points, most_features, points_draws, points_statistics, span
-from harmonicgp.globe.predicting import PredictsFields
-from harmonicgp.globe.prediction import FieldPredictor
-from harmonicgp.globe.saving import SavedField
+from harmonicgp.globe.fitted_cells import fit_cells
+from harmonicgp.globe.fitted_field import FittedField
+from harmonicgp.globe.fitted_maps import fit_maps, fit_scattered
+from harmonicgp.globe.grids import GridAxes, GridData, read_grid, to_dataarray
+from harmonicgp.globe.options import Options
+from harmonicgp.globe.places import Place
+from harmonicgp.globe.reading import MapData, PointData, are_points, check_points, check_values, read
+from harmonicgp.globe.saving import SavedField, read_field, write_field
+from harmonicgp.globe.scores import field_scores
 from harmonicgp.likelihoods.observation import Bound
-from harmonicgp.tables.inputs import Array
+from harmonicgp.tables.columns import Array
 
-#: Rows whose precision has no harmonic above this share are observed evenly: independent frequencies say it all.
-EVEN = 0.1
-#: Numbers of features up to which they are kept in float64.
-FEW = 20_000_000
-#: A residual of this share of the noise is worth a note.
-MUCH = 0.5
+_Fit = Callable[[Any, Options], tuple[FittedField, dict[str, Any]]]
+_FITS: dict[type, _Fit] = {MapData: fit_maps, PointData: fit_scattered, CellTable: fit_cells}
+#: Fitted attributes that a file holds as plain values.
+_PLAIN = (
+    "notes_", "seconds_", "history_", "kernels_", "name_", "units_", "elbo_", "lengthscale_", "field_std_", "noise_std_",
+    "n_inducing_", "t_max_", "kernel_", "n_features_", "residual_share_",
+)  # fmt: skip
+_FITTED = (*_PLAIN, "field_", "axes_", "order_", "model_", "regressor_", "slices_")
 
 
-class HarmonicGPGlobe(SavedField, FitsCells, PredictsFields):
+class HarmonicGPGlobe(BaseEstimator):
     """A Gaussian process on the globe, in closed form along every parallel: `fit` a map, `predict` it with error bars.
 
-    Frequencies of the longitude up to `t_max`, each with `n_inducing` latitudes: a grid of millions of cells costs its rows.
-    Missing cells are NaN. Lengthscale, variance and noise are learned from the bound unless given.
+    The model has the frequencies of the longitude up to `t_max`, each with `n_inducing` latitudes, so a row of a grid costs as
+    much as a point. Missing cells are NaN. Lengthscale, variance and noise are learned from the bound unless they are given.
 
-    Further dimensions (time, depth) and covariates become inputs: the cells are then rows of a `HarmonicGPRegressor` with a globe
-    kernel times one of the rest (`regressor_`), whose own choices take the place of `t_max`, `memory` and the evaluations.
+    Further dimensions (time, depth) and covariates become inputs. The cells are then rows of a `HarmonicGPRegressor` with a globe
+    kernel times one of the other inputs (`regressor_`). Its choices replace `t_max`, `memory` and the evaluations.
 
     Args:
         kernel: "rbf", "matern32", "matern52" of the straight-line distance, or "auto": the one of the highest bound. Matern
             kernels need evenly spaced longitudes.
-        n_inducing: inducing latitudes; "auto": the fewest that leave little, within `memory`.
+        n_inducing: number of inducing latitudes; "auto": the fewest that leave a small residual, within `memory`.
         t_max: the highest frequency of the longitude; "auto" likewise.
-        mean: "constant", "linear" (in the coordinates of the sphere), or a DataArray with a field of your own.
-        by: the dimension, such as "time", whose slices are maps of their own with shared hyper-parameters.
+        mean: "constant", "linear" (in the coordinates of the sphere), or a DataArray with a field.
+        by: the dimension, such as "time", whose slices are separate maps with shared hyper-parameters.
         lengthscale: in Earth radii; None learns it.
         field_std: the standard deviation of the field, in units of the data; None learns it.
         noise_level: the standard deviation of the noise, in units of the data; None learns it.
-        posterior: "block": frequencies are independent, and error bars nearly the same all along a parallel; "joint": they know
-            where the holes are; "auto": joint where rows are observed unevenly.
-        n_draws: of the joint posterior, from which its variances are estimated; exact up to 2,048 features.
+        posterior: "block": frequencies are independent, and error bars nearly the same all along a parallel; "joint": error bars
+            are wider in holes; "auto": joint where rows are observed unevenly.
+        n_draws: draws of the joint posterior, from which its variances are estimated; exact up to 2,048 features.
         bound: "tight" or "elbo".
-        max_evaluations: of the bound in learning, on strips of latitudes.
-        full_evaluations: and on all rows at the end.
+        max_evaluations: evaluations of the bound in learning, on strips of latitudes.
+        full_evaluations: further evaluations on all rows at the end.
         memory: bytes that the model may take.
-        dtype: "float32" or "float64", of the features; "auto" is float64 where they are few.
+        dtype: "float32" or "float64", of the features; "auto" is float64 if they are few.
+        device: "cpu", "cuda", or "auto": CUDA where there is one. CUDA is untested.
         random_state: a seed.
-        progress: a bar, on a terminal.
+        progress: show a bar on a terminal.
+
+    Attributes:
+        inputs_: names of the inputs.
+        axes_: longitudes and latitudes of the fitted grid; None for points.
+        order_: number of longitudes of the lattice around the globe that the grid lies on, or None.
+        name_: name of the field, or None.
+        units_: units of the field, or None.
+        notes_: what the user should know about the fit.
+        seconds_: duration of the fit.
+        elbo_: the bound for each value.
+        kernel_: name of the kernel.
+        noise_std_: standard deviation of the noise.
+        n_inducing_: number of inducing latitudes, or of inducing points with further inputs.
+        n_features_: number of features.
+        field_: the fitted field, `FittedMaps` or `FittedCells`.
+        regressor_: the regressor of a field with further inputs; None for maps.
+        slices_: coordinates of the slices, or None; maps only, as all that follow.
+        model_: the hyper-parameters in model units.
+        lengthscale_: in Earth radii.
+        field_std_: standard deviation of the field.
+        t_max_: the highest frequency.
+        history_: one record for each evaluation of the bound.
+        kernels_: the bound of each kernel that was tried.
+        residual_share_: the mean residual variance of the features, as a share of the noise.
 
     Examples:
         >>> import numpy as np
@@ -117,6 +121,7 @@ class HarmonicGPGlobe(SavedField, FitsCells, PredictsFields):
         full_evaluations: int = 2,
         memory: float = 7e9,
         dtype: str = "auto",
+        device: str = "cpu",
         random_state: int = 0,
         progress: bool = True,
     ) -> None:
@@ -135,298 +140,192 @@ class HarmonicGPGlobe(SavedField, FitsCells, PredictsFields):
         self.full_evaluations = full_evaluations
         self.memory = memory
         self.dtype = dtype
+        self.device = device
         self.random_state = random_state
         self.progress = progress
 
-    # Fitting ------------------------------------------------------------------------------------------------------
+    # Fitting ----------------------------------------------------------------------------------------------------------
 
     def fit(self, data: Any, y: Any = None, noise_std: Any = None) -> Self:
         """Fit a DataArray with longitudes and latitudes, or points: `fit(X, y)` with columns longitude, latitude.
 
-        Of a Dataset y is the name of the variable; all others are covariates. `noise_std`: known standard errors of the cells or
-        points, like the data, on top of which noise is learned.
-        """
-        before = dict(vars(self))
-        for name in before.keys() - self.get_params(deep=False).keys():
-            delattr(self, name)
-        try:
-            return self._fit(data, y, noise_std)
-        except BaseException:  # an earlier fit stays as it was
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+        Args:
+            data: a DataArray, a Dataset, or points [n, 2].
+            y: values of the points, or the name of the target in a Dataset, whose other variables are covariates.
+            noise_std: known standard errors of the cells or points, in the shape of the data; noise is learned on top of them.
 
-    def _fit(self, data: Any, y: Any, noise_std: Any) -> Self:
+        A fit that fails leaves an earlier fit unchanged.
+        """
         start = time.perf_counter()
-        self._check_arguments()
-        self._cells, self.regressor_, self._frame = None, None, None
-        self._sites: list[tuple[Tensor, Tensor]] = []
-        covariates: dict[str, Any] = {}
-        if hasattr(data, "data_vars"):
-            (data, covariates), y = split_dataset(data, y), None
-        if y is None and (covariates or self._has_inputs(data)):
-            self._fit_cells(CellTable.of(data, covariates), data, noise_std)
-            self.seconds_ = time.perf_counter() - start
-            return self
-        grid, points, errors = self._read(data, y, noise_std)
-        self.notes_: list[str] = list(grid.notes) if grid is not None else []
-        with memory_kept(), tqdm(total=100, desc="fit", disable=None if self.progress else True, leave=False) as bar:
-            if grid is not None:
-                self._fit_grid(grid, errors, bar)
-            else:
-                assert points is not None
-                self._fit_points(*points, errors, bar)
-        self.seconds_ = time.perf_counter() - start
+        options = Options.of(self.get_params(deep=False))
+        values = read(data, y, noise_std, options.by)
+        field, attributes = _FITS[type(values)](values, options)
+        grid: GridData | None = values.grid
+        attributes["name_"] = None if grid is None else grid.name
+        attributes["units_"] = None if grid is None else grid.units
+        attributes["seconds_"] = time.perf_counter() - start
+        self._assign(field, None if grid is None else grid.axes, attributes)
         return self
 
-    def _check_arguments(self) -> None:
-        if self.kernel != "auto" and self.kernel not in BASES:
-            raise ValueError(f'kernel must be "auto" or one of {", ".join(BASES)}; got {self.kernel!r}.')
-        for name in ("n_inducing", "t_max"):
-            value, least = getattr(self, name), int(name == "n_inducing")
-            if value != "auto" and not _is_whole(value, least):
-                raise ValueError(f'{name} must be "auto" or a whole number of at least {least}; got {value!r}.')
-        for name in ("lengthscale", "field_std", "noise_level", "memory"):
-            value = getattr(self, name)
-            good = isinstance(value, int | float | np.number) and math.isfinite(value) and value > 0
-            if not good and (value is not None or name == "memory"):
-                raise ValueError(f"{name} must be a positive number; got {value!r}.")
-        if self.by is not None and not isinstance(self.by, str):
-            raise ValueError(f"by must be the name of a dimension; got {self.by!r}.")
-        if self.posterior not in ("auto", "block", "joint"):
-            raise ValueError(f'posterior must be "auto", "block" or "joint"; got {self.posterior!r}.')
-        for name, least in (("max_evaluations", 1), ("full_evaluations", 0), ("n_draws", 2)):
-            if not _is_whole(getattr(self, name), least):
-                raise ValueError(f"{name} must be a whole number of at least {least}; got {getattr(self, name)!r}.")
-        if self.dtype not in ("auto", "float32", "float64"):
-            raise ValueError(f'dtype must be "auto", "float32" or "float64"; got {self.dtype!r}.')
-        if self.bound not in ("tight", "elbo"):
-            raise ValueError(f'bound must be "tight" or "elbo"; got {self.bound!r}.')
+    def _assign(self, field: FittedField, axes: GridAxes | None, attributes: dict[str, Any]) -> None:
+        """Set all fitted attributes, and remove those of an earlier fit that this one does not have."""
+        order = None if axes is None else axes.order
+        values = attributes | field.attributes() | {"field_": field, "axes_": axes, "order_": order}
+        for name in _FITTED:
+            if name in values:
+                setattr(self, name, values[name])
+            elif hasattr(self, name):
+                delattr(self, name)
 
-    def _read(
-        self, data: Any, y: Any, noise_std: Any
-    ) -> tuple[GridData | None, tuple[Array, Array, Array] | None, Array | None]:
-        """A grid, or points (longitude, latitude, y), and known variances of the noise."""
-        if y is None:
-            grid = read_grid(data)
-            self.axes_ = grid.axes
-            self.name_, self.units_ = grid.name, grid.units
-            self._source = Source.of(grid, data, self.by)
-            return grid, None, None if noise_std is None else known_variances(noise_std, data)
-        X = checked_points(data)
-        y = checked_values(y, len(X))
-        if self.by is not None:
-            raise ValueError("by= takes slices of a DataArray; points have none.")
-        errors = None if noise_std is None else known_variances(noise_std, y)
-        self.name_, self.units_, self._source = None, None, None
-        found = grid_from_points(X[:, 0], X[:, 1], y, errors)
-        if found is not None:
-            self.axes_ = found.axes
-            return found, None, None if found.noise is None else found.noise[None]
-        self.axes_ = None
-        return None, (X[:, 0], X[:, 1], y), errors
+    # Predictions ------------------------------------------------------------------------------------------------------
 
-    def _fit_grid(self, grid: GridData, errors: Array | None, bar: Any) -> None:
-        axes, values = grid.axes, grid.values
-        places = axes.latitudes[:, None], axes.longitudes[None, :]
-        self._mean = MeanFunction.of(self.mean, *places, values)
-        values = values - self._mean(*places)
-        present = np.isfinite(values)
-        if present.sum() < 3:
-            raise ValueError(f"{present.sum()} cells have a value: at least three are needed.")
-        self._scale = spread(values)
-        fields = fields_of(axes, values / self._scale, None if errors is None else errors / self._scale**2)
-        largest = max((field for _, field in fields), key=lambda field: field.n_cells)
-        self.order_ = axes.order
-        model = self._start(largest, axes)
-        self.model_, self.history_, self.kernels_ = self._learned(model, [field for _, field in fields], bar)
-        self._conclude(fields, bar)
-
-    def _start(self, field: Field, axes: GridAxes) -> GlobeModel:
-        order = axes.order
-        south, north = extent_of(axes)
-        columns = axes.order or MAX_UNEVEN
-        m, t = largest_sizes(len(field.latitudes), columns, north - south, self.memory)
-        m = m if self.n_inducing == "auto" else int(self.n_inducing)
-        t = t if self.t_max == "auto" else int(self.t_max)
-        if order is not None and t > order // 2:
-            raise ValueError(f"{order} longitudes have the frequencies 0 to {order // 2}; got t_max={t}.")
-        lengthscale, scale, s2 = first_guess(field, max((north - south) / m, 180 / (t + 1)))
-        lengthscale = lengthscale if self.lengthscale is None else self.lengthscale
-        scale = scale if self.field_std is None else (self.field_std / self._scale) ** 2
-        s2 = s2 if self.noise_level is None else (self.noise_level / self._scale) ** 2
-        name = "rbf" if self.kernel == "auto" else self.kernel
-        if order is None and name != "rbf":
-            raise ValueError(
-                f"the kernel {name} needs evenly spaced longitudes that go into 360 degrees: use kernel='rbf', which takes any."
-            )
-        meridian = float(field.longitudes[0])
-        return GlobeModel(name, lengthscale, scale, s2, m, t, order, meridian, south, north)
-
-    def _learned(
-        self, model: GlobeModel, fields: Sequence[Field], bar: Any
-    ) -> tuple[GlobeModel, list[dict[str, float]], dict[str, float]]:
-        fixed = self._fixed
-        names = [model.kernel]
-        if self.kernel == "auto" and model.order is not None:
-            names = ["rbf", "matern32", "matern52"]
-        latitudes = fields[0].latitudes
-        if all(fixed) and len(names) == 1:
-            return self._cut(model, latitudes), [], {}
-        if max(coupling(field.present.double(), field.longitudes) for field in few(fields)) > EVEN:
-            best, history, scores = self._by_patches(model, names, field_patches(fields, self.random_state), bar)
-            return self._cut(best, latitudes), history, scores
-        history, scores, evaluations = [], {}, int(self.max_evaluations)
-        found: Learned | None = None
-        if len(names) > 1:  # a short look at each, on strips
-            looks = {
-                name: learn(
-                    replace(model, kernel=name), fields, self.bound, fixed, max(6, evaluations // 4), self.random_state,
-                    partial(self._show_part, bar, k, 2 * len(names)),
-                )
-                for k, name in enumerate(names)
-            }  # fmt: skip
-            scores = {name: look.bound for name, look in looks.items()}
-            found = max(looks.values(), key=lambda look: look.bound)
-            model, history = found.model, [record for look in looks.values() for record in look.history]
-            evaluations -= evaluations // 4
-        if found is None or not all(fixed):
-            found = learn(
-                model, fields, self.bound, fixed, evaluations, self.random_state, partial(self._show_part, bar, 1, 2)
-            )
-            history, scores = history + found.history, {**scores, model.kernel: found.bound}
-            model = found.model
-        model = self._cut(model, latitudes)
-        if self.full_evaluations and not found.whole and not all(fixed):
-            dtype = self._precision(model, len(fields[0].latitudes))
-            model, more = found.finished(model, fields, self.bound, dtype, int(self.full_evaluations))
-            history += more
-        return model, history, scores
-
-    def _by_patches(
-        self, model: GlobeModel, names: Sequence[str], parts: Sequence[Any], bar: Any
-    ) -> tuple[GlobeModel, list[dict[str, float]], dict[str, float]]:
-        """Hyper-parameters by the exact marginal likelihood of some of the data, and of the kernels the best."""
-        found: dict[str, PatchesLearned] = {}
-        for k, name in enumerate(names):
-            tell = partial(self._show_part, bar, k, len(names))
-            found[name] = learn_patches(
-                replace(model, kernel=name), parts, self._fixed, int(self.max_evaluations), tell
-            )
-        best = max(found.values(), key=lambda each: each.bound)
-        history = [record for each in found.values() for record in each.history]
-        return best.model, history, {name: each.bound for name, each in found.items()}
-
-    def _cut(self, model: GlobeModel, latitudes: Tensor) -> GlobeModel:
-        """The fewest inducing latitudes and frequencies, of those that are not given, that leave little."""
-        if "auto" not in (self.n_inducing, self.t_max):
-            return model
-        cut = smallest_sizes(model, latitudes)
-        return replace(
-            model,
-            m=cut.m if self.n_inducing == "auto" else model.m,
-            t_max=cut.t_max if self.t_max == "auto" else model.t_max,
-        )
-
-    def _conclude(self, fields: Sequence[tuple[list[int], Field]], bar: Any) -> None:
-        """The posterior of every group of slices."""
-        self._show(bar, 70)
-        features = self.model_.features()
-        whitened = features.whiten()
-        latitudes = fields[0][1].latitudes
-        parallels = Parallels.of(whitened, latitudes, self._precision(self.model_, len(latitudes)))
-        self._groups = []
-        self._sites = []
-        total, cells = 0.0, 0
-        tolerance = 1e-9 if parallels.A.dtype == torch.float64 else 1e-5
-        for slices, field in fields:
-            fit = field_closed_form(parallels, field, self.model_.s2, self.bound, tolerance)
-            posterior = fit.posterior
-            if self.posterior == "joint" or (
-                self.posterior == "auto" and coupling(fit.parts.D, field.longitudes) > EVEN
-            ):
-                draws = joint_draws(parallels, fit, int(self.n_draws), self.random_state)
-                posterior = replace(posterior, draws=draws)
-            self._groups.append((slices, FieldPredictor(whitened, posterior)))
-            self._sites.append((field.latitudes, fit.parts.weights.float()))
-            total, cells = total + fit.bound, cells + field.n_cells * len(slices)
-        self.residual_share_ = float(parallels.residual.mean()) / self.model_.s2
-        self._finish_attributes(total / cells)
-        self._show(bar, 100)
-
-    def _finish_attributes(self, bound: float) -> None:
-        if self.residual_share_ > MUCH:
-            self.notes_.append(
-                f"{self.model_.m} inducing latitudes and frequencies to {self.model_.t_max} leave {self.residual_share_:.2g} "
-                "times the noise unexplained: error bars count it. More memory=, n_inducing= and t_max= leave less."
-            )
-        self.elbo_ = bound - math.log(self._scale)
-        self.lengthscale_ = self.model_.lengthscale
-        self.field_std_ = math.sqrt(self.model_.scale) * self._scale
-        self.noise_std_ = math.sqrt(self.model_.s2) * self._scale
-        self.n_inducing_, self.t_max_, self.kernel_ = self.model_.m, self.model_.t_max, self.model_.kernel
-        self.n_features_ = self.model_.features().n_features
-
-    def _fit_points(self, longitudes: Array, latitudes: Array, y: Array, errors: Array | None, bar: Any) -> None:
-        """Scattered points: the same features, in batches, with the same answer."""
-        self._mean = MeanFunction.of(self.mean, latitudes, longitudes, y[None])
-        y = y - self._mean(latitudes, longitudes)
-        self._scale = spread(y)
-        self.order_ = None
-        south, north = span(latitudes)
-        most = most_features(north - south)
-        m, t = (
-            size if given == "auto" else int(given)
-            for size, given in zip(most, (self.n_inducing, self.t_max), strict=True)
-        )
-        name = "rbf" if self.kernel == "auto" else self.kernel
-        scale = 1.0 if self.field_std is None else (self.field_std / self._scale) ** 2
-        s2 = 0.1 if self.noise_level is None else (self.noise_level / self._scale) ** 2
-        X = torch.from_numpy(np.column_stack((longitudes, latitudes)))
-        cloud = Points(
-            X, torch.from_numpy(y / self._scale), None if errors is None else torch.from_numpy(errors / self._scale**2)
-        )
-        lengthscale = self.lengthscale or min(1.0, 3 * math.radians(max(north - south, 1.0)) / math.sqrt(len(y)) + 0.01)
-        model = GlobeModel(name, lengthscale, scale, s2, m, t, None, 0.0, south, north)
-        self.history_, self.kernels_ = [], {}
-        if not all(self._fixed):
-            parts = patches(cloud.X, cloud.y[None], cloud.noise, self.random_state)
-            model, self.history_, self.kernels_ = self._by_patches(model, [name], parts, bar)
-        # of other kernels a group: their harmonics fall too slowly to be cut by what they leave
-        self.model_ = self._cut(model, X[:, 1]) if name == "rbf" else replace(model, order=4 * model.t_max + 2)
-        features = self.model_.features()
-        whitened = features.whiten()
-        form, statistics = points_statistics(features, whitened, cloud, self.model_.s2, self.bound)
-        posterior = FieldPosterior.of_blocks(form.posterior, features)
-        if self.posterior != "block":
-            draws = points_draws(features, statistics, self.model_.s2, int(self.n_draws), self.random_state)
-            if draws is None:
-                self.notes_.append("too many features for a joint posterior of points: error bars are those of blocks.")
-            posterior = replace(posterior, draws=draws)
-        self._groups = [([0], FieldPredictor(whitened, posterior))]
-        self._sites = []
-        self.residual_share_ = float(statistics.residual.mean()) / self.model_.s2
-        self._finish_attributes(form.bound / len(y))
-        self._show(bar, 100)
-
-    def _show_part(self, bar: Any, k: int, n: int, part: float) -> None:
-        self._show(bar, 60 * (k + part) / n)
-
-    @staticmethod
-    def _show(bar: Any, percent: float) -> None:
-        bar.update(max(0.0, percent - bar.n))
+    def _fitted(self) -> FittedField:
+        check_is_fitted(self, "field_")
+        field: FittedField = self.field_
+        return field
 
     @property
-    def _fixed(self) -> tuple[bool, bool, bool]:
-        """Which hyper-parameters are given."""
-        return self.lengthscale is not None, self.field_std is not None, self.noise_level is not None
+    def inputs_(self) -> list[str]:
+        """Names of the inputs: longitude and latitude, further dimensions, covariates."""
+        return self._fitted().inputs
 
-    def _precision(self, model: GlobeModel, rows: int) -> torch.dtype:
-        if self.dtype != "auto":
-            return torch.float32 if self.dtype == "float32" else torch.float64
-        return torch.float64 if (model.t_max + 1) * model.m * rows <= FEW else torch.float32
+    def predict(self, where: Any = None, return_std: bool = False) -> Any:
+        """The mean of the data, and the standard deviation of a new observation, noise included.
+
+        Args:
+            where: a DataArray or Dataset with longitudes and latitudes, or a pair (longitudes, latitudes) of axes, which gives
+                DataArrays; or points [n, 2], longitude and latitude, which gives arrays. None is the fitted grid. Further
+                dimensions and covariates of the fit must be there too (times of points are days from the year 2000).
+            return_std: return (mean, std).
+        """
+        return self._predict(where, return_std, noise=True)
+
+    def predict_f(self, where: Any = None, return_std: bool = False) -> Any:
+        """As `predict`, for the field itself, without noise."""
+        return self._predict(where, return_std, noise=False)
+
+    def _predict(self, where: Any, return_std: bool, noise: bool) -> Any:
+        field = self._fitted()
+        place = None if are_points(where) else field.place(where)
+        if place is None:
+            mean, variance = field.at_points(where, return_std)
+        else:
+            mean, variance = field.on_grid(place, return_std)
+        std = None if variance is None else np.sqrt(variance + (field.noise_std**2 if noise else 0.0))
+        if place is None:
+            return mean if std is None else (mean, std)
+        named = place.labelled(mean, self.name_, self.units_, "posterior mean")
+        if std is None:
+            return named
+        words = "standard deviation of a new observation" if noise else "standard deviation of the field"
+        name = None if self.name_ is None else f"{self.name_}_std"
+        return named, place.labelled(std, name, self.units_, words)
+
+    def sample(self, where: Any = None, n_samples: int = 1, random_state: int | None = None) -> Any:
+        """Fields drawn from the posterior, without noise: a DataArray with a first dimension `sample`."""
+        field = self._fitted()
+        n = whole_number(n_samples, "n_samples", 1)
+        place = field.place(where)
+        draws = field.samples(place, n, self.random_state if random_state is None else random_state)
+        return place.labelled(draws, self.name_, self.units_, "posterior samples", ("sample", np.arange(n)))
+
+    def fill(self, data: Any) -> Any:
+        """The data with their missing cells filled by the mean of the model; of a Dataset, the fitted variable."""
+        target, grid, place = self._read_again(data)
+        mean, _ = self._fitted().on_grid(place, False)
+        _check_slices("the data to fill", grid, mean)
+        assert grid.template is not None
+        filled = target.where(np.isfinite(target), to_dataarray(mean, grid.template))
+        filled.attrs = dict(target.attrs)
+        return filled
+
+    def components(self, where: Any = None, frequencies: Sequence[int] | None = None) -> Any:
+        """The mean of single frequencies of the longitude: a DataArray with a first dimension `frequency`.
+
+        `frequencies` are 0 to 8 by default, or as many as there are. All components and the mean function sum to `predict`.
+        """
+        field = self._fitted()
+        chosen = field.frequencies(frequencies)
+        place = field.place(where)
+        first = ("frequency", np.array(chosen))
+        parts = field.components(place, chosen)
+        return place.labelled(parts, self.name_, self.units_, "harmonics of the longitude", first)
+
+    def spectrum(self, latitudes: Array | None = None) -> Array:
+        """The power of the mean at each frequency of the longitude, averaged over the globe, [t_max + 1] (slices first)."""
+        return self._fitted().spectrum(latitudes)
+
+    # Scores and pictures ----------------------------------------------------------------------------------------------
+
+    def scores(self, data: Any, y: Any = None) -> dict[str, float]:
+        """RMSE, NLL and 95 % coverage of other data, also with cells weighted by their area (cos of the latitude)."""
+        field = self._fitted()
+        if y is None:
+            _, grid, place = self._read_again(data)
+            mean, variance = field.on_grid(place, True)
+            _check_slices("the data", grid, mean)
+            values, latitudes = grid.values, grid.axes.latitudes[:, None]
+        else:
+            mean, variance = field.at_points(data, True)
+            points = check_points(data, field.inputs)
+            values, latitudes = np.broadcast_to(check_values(y, len(points)), mean.shape), points[:, 1]
+        assert variance is not None
+        present = np.isfinite(values) & np.isfinite(mean)
+        weights = np.broadcast_to(np.cos(np.deg2rad(latitudes)), mean.shape)[present]
+        return field_scores(mean[present], variance[present] + field.noise_std**2, values[present], weights)
+
+    def score(self, data: Any, y: Any = None) -> float:
+        """The mean log density of other data."""
+        return -self.scores(data, y)["nll"]
+
+    def _read_again(self, data: Any) -> tuple[Any, GridData, Place]:
+        """The field among other data, what it holds, and its place."""
+        field = self._fitted()
+        target = split_dataset(data, self.name_)[0] if hasattr(data, "data_vars") else data
+        return target, read_grid(target), field.place(data, target)
+
+    def plot(self, path: str | Path, where: Any = None) -> None:
+        """Write a PNG with maps of the mean and its error bar; for maps also NAME-spectrum.png with the zonal spectrum.
+
+        Of several slices the first is drawn.
+        """
+        field = self._fitted()
+        place = field.place(where)
+        mean, variance = field.on_grid(place, True)
+        assert variance is not None
+        units, name = self.units_ or "", self.name_ or "field"
+        first = "" if len(mean) == 1 else ", the first slice"
+        low, high = np.nanquantile(mean[0], (0.005, 0.995))
+        kind: Literal["signed", "positive"] = "signed" if low < 0 < high else "positive"  # such as kelvins
+        panels = [
+            maps.Panel(f"{name}: mean{first}", mean[0], kind, units),
+            maps.Panel("error bar (standard deviation of the field)", np.sqrt(variance[0]), "positive", units),
+        ]
+        maps.draw_maps(path, place.axes.longitudes, place.axes.latitudes, panels)
+        if field.has_waves:
+            power = np.atleast_2d(field.spectrum(place.axes.latitudes))[0]
+            file = Path(path)
+            maps.draw_spectrum(file.with_name(f"{file.stem}-spectrum.png"), power)
+
+    # Files ------------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file, whole or not at all. Loading computes the covariance of maps again."""
+        field = self._fitted()
+        plain = {name: getattr(self, name) for name in _PLAIN if hasattr(self, name)}
+        write_field(path, SavedField(self.get_params(deep=False), field, self.axes_, plain))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a model that `save` wrote."""
+        saved = read_field(path)
+        gp = cls(**saved.arguments)
+        gp._assign(saved.field, saved.axes, saved.attributes)
+        return gp
 
 
-def _is_whole(value: Any, least: int) -> bool:
-    real = isinstance(value, int | float | np.number) and not isinstance(value, bool) and math.isfinite(value)
-    return bool(real and value >= least and value == int(value))
+def _check_slices(subject: str, grid: GridData, mean: Array) -> None:
+    if mean.shape != grid.values.shape:
+        raise ValueError(
+            f"{subject} have {len(grid.values)} maps, the model {len(mean)}: give them the coordinates of its slices."
+        )

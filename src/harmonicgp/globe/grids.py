@@ -1,35 +1,36 @@
-"""Fields on grids of longitude and latitude: read from xarray, found among scattered points, and given back."""
+"""Fields on grids of longitude and latitude: from xarray and back to it, and from points that lie on a grid."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harmonicgp._extras import require
+from harmonicgp.globe.coordinates import (
+    SAME_DEGREES,
+    coordinate_frame,
+    degrees,
+    find_coordinate,
+    merge_meridians,
+    quoted,
+    sort_latitudes,
+)
 from harmonicgp.globe.lattices import find_lattice, lattice_of, places_on
 from harmonicgp.tables.columns import Array
 
 if TYPE_CHECKING:
     import xarray
 
-#: The least share of cells that scattered points fill if they are to be a grid.
+#: The least share of the cells of a grid that points must fill to be read as that grid.
 LEAST_FILLED = 0.05
 
-_SAME = 1e-9  # degrees between coordinates that are one
-_ROUNDING = 1e-5  # degrees by which float32 radians may pass a pole
-_REPEATED = 1e-6  # relative difference of values that are one, in a column that is given twice
+_REPEATED = 1e-6  # relative difference of values that are equal, in a column that is given twice
 _FIELD = "a field on a grid"
-_NAMES = {"longitude": ("lon", "longitude"), "latitude": ("lat", "latitude")}
-_AXIS = {"longitude": "X", "latitude": "Y"}
-_UNITS = {
-    kind: tuple(f"degree{s}{letter}" for s in ("", "s") for letter in (f"_{word}", f"_{word[0]}", word[0]))
-    for kind, word in (("longitude", "east"), ("latitude", "north"))
-}
-# What a template says of its own values, and a result must say for itself.
+# Attributes that describe the values of the source, not those of a result.
 _OF_VALUES = frozenset(
     {"units", "long_name", "standard_name", "valid_min", "valid_max", "valid_range", "actual_range", "cell_methods"}
     | {"ancillary_variables", "flag_values", "flag_masks", "flag_meanings"}
@@ -39,7 +40,7 @@ _OF_VALUES = frozenset(
 
 @dataclass(frozen=True)
 class GridAxes:
-    """Where the cells of a grid are."""
+    """The longitudes and latitudes of the cells of a grid."""
 
     latitudes: Array  #: [rows], float64, degrees, rising
     longitudes: Array  #: [columns], float64, degrees, in the convention and the order of the source, each meridian once
@@ -48,7 +49,7 @@ class GridAxes:
 
 @dataclass(frozen=True)
 class Template:
-    """What a result needs to look like its source."""
+    """Dimensions, coordinates and attributes of a DataArray, for results that look like it."""
 
     dims: tuple[str, ...]  #: in the order of the source
     latitude: str
@@ -63,6 +64,21 @@ class Template:
     def extra(self) -> tuple[str, ...]:
         """Names of the other dimensions, in order."""
         return tuple(dim for dim in self.dims if dim not in (self.latitude, self.longitude))
+
+    def with_slices(self, by: str | None, labels: Array) -> Template:
+        """The same map with the dimension `by` and these coordinates along it, or None; without any other dimension."""
+        coords = self.coords.drop_dims(self.extra, errors="ignore")
+        dims = tuple(dim for dim in self.dims if dim in (by, self.latitude, self.longitude))
+        if by is None:
+            return replace(self, dims=dims, extra_shape=(), coords=coords)
+        dims = dims if by in dims else (by, *dims)
+        coords = coords.drop_vars(by, errors="ignore").assign_coords({by: (by, labels)})
+        return replace(self, dims=dims, extra_shape=(len(labels),), coords=coords)
+
+    def with_first(self, name: str, labels: Array) -> Template:
+        """With one more dimension before all others."""
+        coords = self.coords.assign_coords({name: (name, labels)})
+        return replace(self, dims=(name, *self.dims), extra_shape=(len(labels), *self.extra_shape), coords=coords)
 
 
 @dataclass(frozen=True)
@@ -83,10 +99,10 @@ class GridData:
 
 
 def read_grid(data: xarray.DataArray) -> GridData:
-    """A field with its missing values; dimensions other than longitude and latitude become slices."""
+    """Read a field; dimensions other than longitude and latitude become slices, and missing values stay NaN."""
     xr = require("xarray", "geo", _FIELD)
     if isinstance(data, xr.Dataset):
-        raise TypeError(f"a field is one variable; choose one of the dataset: {_listed(data.data_vars)}.")
+        raise TypeError(f"a field is one variable; choose one of the dataset: {quoted(data.data_vars)}.")
     if not isinstance(data, xr.DataArray):
         raise TypeError(f"a field must be an xarray.DataArray; got {type(data).__name__}.")
     subject = "the field" if data.name is None else f"the field {data.name!r}"
@@ -119,7 +135,7 @@ def read_grid(data: xarray.DataArray) -> GridData:
 def axes_of(
     grid: xarray.DataArray | xarray.Dataset | tuple[Any, Any] | Mapping[str, Any],
 ) -> tuple[GridAxes, Template]:
-    """The cells of a field, of the coordinates of a dataset, or of one-dimensional (lon, lat); no value is read."""
+    """The cells of a DataArray, of the coordinates of a Dataset, or of one-dimensional (lon, lat); reads no values."""
     xr = require("xarray", "geo", _FIELD)
     sizes: dict[str, int] | None = None
     attrs: dict[str, Any] = {}
@@ -129,20 +145,20 @@ def axes_of(
     elif isinstance(grid, xr.Dataset):
         subject, frame = "the dataset", grid.coords.to_dataset()
     elif isinstance(grid, tuple) and len(grid) == 2:
-        subject, frame = "the pair (lon, lat)", _frame(xr, {"lat": grid[1], "lon": grid[0]})
+        subject, frame = "the pair (lon, lat)", coordinate_frame(xr, {"lat": grid[1], "lon": grid[0]})
     elif isinstance(grid, Mapping):
-        subject, frame = "the grid", _frame(xr, grid)
+        subject, frame = "the grid", coordinate_frame(xr, grid)
     else:
         raise TypeError(
             "a grid must be an xarray.DataArray, an xarray.Dataset, a pair (lon, lat) or a dict of lon and lat; "
             f"got {type(grid).__name__}."
         )
-    latitude, longitude = (_found(frame, kind, subject) for kind in ("latitude", "longitude"))
+    latitude, longitude = (find_coordinate(frame, kind, subject) for kind in ("latitude", "longitude"))
     sizes = {name: frame.sizes[name] for name in (latitude, longitude)} if sizes is None else sizes
     frame = frame.drop_dims([dim for dim in frame.dims if dim not in sizes]).compute()
-    latitudes, longitudes = _degrees(frame[latitude], subject), _degrees(frame[longitude], subject)
-    rising, rows = _sorted_latitudes(latitudes, latitude, subject)
-    kept, columns = _meridians(longitudes, longitude, subject)
+    rising, rows = sort_latitudes(degrees(frame[latitude], subject), latitude, subject)
+    longitudes = degrees(frame[longitude], subject)
+    first, columns = merge_meridians(longitudes, longitude, subject)
     template = Template(
         tuple(sizes),
         latitude,
@@ -153,7 +169,7 @@ def axes_of(
         frame,
         attrs,
     )
-    return GridAxes(rising, longitudes[kept], find_lattice(longitudes[kept])), template
+    return GridAxes(rising, longitudes[first], find_lattice(longitudes[first])), template
 
 
 def to_dataarray(
@@ -163,9 +179,9 @@ def to_dataarray(
     units: str | None = None,
     long_name: str | None = None,
 ) -> xarray.DataArray:
-    """Values [rows, columns], or with slices before these, with the dimensions and coordinates of the source.
+    """Values [rows, columns], or with slices before these, as a DataArray with the dimensions and coordinates of the source.
 
-    What the source's attributes say of its own values (units, standard_name, valid_range, ...) is left out.
+    Attributes that describe the values of the source (units, standard_name, valid_range, ...) are left out.
     """
     xr = require("xarray", "geo", _FIELD)
     values = np.asarray(values)
@@ -196,7 +212,7 @@ def to_dataarray(
 
 
 def grid_from_points(lon: Array, lat: Array, y: Array, noise: Array | None = None) -> GridData | None:
-    """Scattered points as a grid with missing cells; None if they are no grid, mostly empty, or share a cell.
+    """Points as a grid with missing cells; None if they do not lie on a grid, fill little of it, or share a cell.
 
     Examples:
         >>> grid = grid_from_points(np.array([10.0, 0, 10]), np.array([5.0, -5, -5]), np.array([1.0, 2, 3]))
@@ -220,7 +236,7 @@ def grid_from_points(lon: Array, lat: Array, y: Array, noise: Array | None = Non
     by_longitude = np.argsort(first)  # `distinct` rises: so do the longitudes that come first at their places
     longitudes = distinct[first[by_longitude]]
     levels = np.unique(lat)
-    new = np.concatenate(([True], np.diff(levels) > _SAME))
+    new = np.concatenate(([True], np.diff(levels) > SAME_DEGREES))
     latitudes = levels[new]
     cells = len(latitudes) * len(longitudes)
     if not LEAST_FILLED * cells <= len(y) <= cells:
@@ -242,159 +258,17 @@ def grid_from_points(lon: Array, lat: Array, y: Array, noise: Array | None = Non
     )
 
 
-# Coordinates ---------------------------------------------------------------------------------------------------------
-
-
-def _listed(names: Any) -> str:
-    return ", ".join(repr(name) for name in names) or "none"
-
-
-def _frame(xr: Any, entries: Mapping[Any, Any]) -> Any:
-    """A dataset of one-dimensional coordinates, each its own dimension."""
-    coords = {}
-    for name, entry in entries.items():
-        array = np.asanyarray(entry)
-        if array.ndim != 1:
-            raise ValueError(
-                f"{name} has shape {list(array.shape)}: a grid has one-dimensional lon and lat, not their mesh; pass the "
-                "cells as points if they are no such grid."
-            )
-        attrs = dict(getattr(entry, "attrs", {}))
-        for kind, names in _NAMES.items():
-            if str(name).lower() in names:
-                attrs = {"standard_name": kind, "units": _UNITS[kind][3], **attrs}
-        coords[name] = (name, array, attrs)
-    return xr.Dataset(coords=coords)
-
-
-def _rank(name: object, attrs: Mapping[Any, Any], kind: str) -> int | None:
-    """How a coordinate shows that it is a longitude or a latitude: 0 by name, more by its attributes, None not at all."""
-    units = str(attrs.get("units", "")).strip()
-    standard = attrs.get("standard_name")
-    if str(name).lower() in _NAMES[kind]:
-        return 0
-    if standard == kind:
-        return 1
-    if units.lower() in (unit.lower() for unit in _UNITS[kind]):
-        return 2
-    angle = units.lower().startswith(("deg", "rad", "°"))
-    if standard is None and angle and str(attrs.get("axis", "")).upper() == _AXIS[kind]:
-        return 3
-    return None
-
-
-def _found(frame: Any, kind: str, subject: str) -> str:
-    """The name of the coordinate that is the longitude or the latitude, and a dimension."""
-    ranks = {name: _rank(name, coord.attrs, kind) for name, coord in frame.coords.items()}
-    ranked = {name: rank for name, rank in ranks.items() if rank is not None}
-    usable = {name: rank for name, rank in ranked.items() if frame[name].dims == (name,)}
-    if usable:
-        best = [name for name, rank in usable.items() if rank == min(usable.values())]
-        if len(best) > 1:
-            raise ValueError(f"{subject} has several coordinates of {kind}: {_listed(best)}; drop all but one.")
-        return str(best[0])
-    short, units = _NAMES[kind][0], _UNITS[kind][3]
-    if not ranked:
-        raise ValueError(
-            f"{subject} has no coordinate of {kind}; it has {_listed(frame.coords)}. Name it {short!r} with .rename(...), "
-            f"or set its attribute units to {units!r}."
-        )
-    name = min(ranked, key=lambda key: ranked[key])
-    dims = frame[name].dims
-    if len(dims) > 1:
-        raise ValueError(
-            f"{name!r} of {subject} runs over {_listed(dims)}: the grid is curvilinear, not one of longitude and latitude. "
-            "Pass its cells as points."
-        )
-    if not dims:
-        raise ValueError(f"{name!r} of {subject} is one number, not a dimension: use .expand_dims({name!r}).")
-    other = "longitude" if kind == "latitude" else "latitude"
-    shared = [c for c, coord in frame.coords.items() if _rank(c, coord.attrs, other) is not None and coord.dims == dims]
-    if shared:
-        raise ValueError(
-            f"{name!r} and {shared[0]!r} of {subject} both run over {dims[0]!r}: these are points, not a grid. Use "
-            f".unstack({dims[0]!r}) if they were stacked, or pass them as points."
-        )
-    raise ValueError(
-        f"{name!r} of {subject} runs over {dims[0]!r}; it must be a dimension itself: "
-        f"use .swap_dims({{{dims[0]!r}: {name!r}}})."
-    )
-
-
-def _degrees(coord: Any, subject: str) -> Array:
-    """A coordinate in degrees, finite and not empty."""
-    if coord.dtype.kind not in "fiu":
-        raise TypeError(f"{coord.name!r} of {subject} has type {coord.dtype}; degrees must be real numbers.")
-    units = str(coord.attrs.get("units", "")).strip().lower()
-    values = np.array(coord.values, dtype=np.float64)
-    if not len(values):
-        raise ValueError(f"{coord.name!r} of {subject} is empty.")
-    if not np.isfinite(values).all():
-        at = int(np.flatnonzero(~np.isfinite(values))[0])
-        raise ValueError(f"{coord.name!r} of {subject} is {values[at]} at position {at}: drop cells of unknown place.")
-    if units.startswith("rad"):
-        return np.rad2deg(values)
-    if units and "deg" not in units and "°" not in units:
-        raise ValueError(f"{coord.name!r} of {subject} is in {units!r}; it must be in degrees or radians.")
-    return values
-
-
-def _sorted_latitudes(latitudes: Array, name: str, subject: str) -> tuple[Array, Array]:
-    """Latitudes from south to north, and the place of each given one among them."""
-    far = np.abs(latitudes) > 90.0 + _ROUNDING
-    if far.any():
-        raise ValueError(
-            f"{name!r} of {subject} has the latitude {latitudes[far][0]:g}, beyond ±90 degrees: are longitude and latitude "
-            "swapped?"
-        )
-    by_latitude = np.argsort(latitudes)
-    rising = np.clip(latitudes[by_latitude], -90.0, 90.0)
-    same = np.flatnonzero(np.diff(rising) <= _SAME)
-    if len(same):
-        raise ValueError(f"{name!r} of {subject} has the latitude {rising[same[0]]:g} twice: drop one of the rows.")
-    return rising, np.argsort(by_latitude)
-
-
-def _meridians(longitudes: Array, name: str, subject: str) -> tuple[Array, Array]:
-    """The positions of longitudes that are kept, and for each given one its number among these.
-
-    Of a meridian given twice, 360 degrees apart or as the first and the last column, the earlier column is kept.
-    """
-    last = len(longitudes) - 1
-    tolerance = min(1e-4, 1e-2 * float(np.median(np.diff(np.sort(longitudes))))) if last else 0.0
-    span = float(longitudes.max() - longitudes.min())
-    if span > 360.0 + tolerance:
-        raise ValueError(f"{name!r} of {subject} spans {span:g} degrees; longitudes may span 360 at most.")
-    stands_for = np.arange(last + 1)
-    by_phase = np.argsort(np.mod(longitudes, 360.0), kind="stable")
-    after = np.roll(by_phase, -1)
-    turns = (longitudes[after] - longitudes[by_phase]) / 360.0
-    close = (np.abs(turns - np.rint(turns)) * 360.0 <= tolerance) & (by_phase != after)
-    for pair in zip(by_phase[close].tolist(), after[close].tolist(), strict=True):
-        a, b = min(pair), max(pair)
-        gap = abs(longitudes[a] - longitudes[b])
-        if _SAME < gap < 180.0:
-            continue  # close, but two
-        if (gap < 180.0 and not (span > 180.0 and (a, b) == (0, last))) or {stands_for[a], stands_for[b]} - {a, b}:
-            raise ValueError(
-                f"{name!r} of {subject} has the longitude {longitudes[b]:g} twice: drop one of the columns."
-            )
-        stands_for[b] = a
-    kept, columns = np.unique(stands_for, return_inverse=True)
-    return kept, columns
-
-
 def _without_repeats(values: Array, template: Template, subject: str) -> tuple[Array, tuple[str, ...]]:
-    """Values without the columns that repeat a meridian, if they agree; and what is to be said of it."""
-    kept, first = np.unique(template.columns, return_index=True)
+    """Values without the columns that repeat a meridian, if they agree; and notes on them."""
+    _, first = np.unique(template.columns, return_index=True)
     notes = []
-    if len(kept) == len(template.columns):
+    if len(first) == len(template.columns):
         return values, ()
-    given = template.coords[template.longitude].values
+    longitudes = template.coords[template.longitude].values
     for later in np.setdiff1d(np.arange(len(template.columns)), first):
         earlier = first[template.columns[later]]
         a, b = values[..., earlier], values[..., later]
-        pair = f"the columns at {template.longitude} = {given[earlier]:g} and {given[later]:g}"
+        pair = f"the columns at {template.longitude} = {longitudes[earlier]:g} and {longitudes[later]:g}"
         both = ~(np.isnan(a) | np.isnan(b))
         gap = np.abs(a - b)[both]
         if gap.size and gap.max() > _REPEATED * max(np.abs(a[both]).max(), np.abs(b[both]).max()):
@@ -407,7 +281,7 @@ def _without_repeats(values: Array, template: Template, subject: str) -> tuple[A
 
 
 def _check_fill(values: Array, attrs: Mapping[Any, Any], subject: str) -> None:
-    """An error if values are there that the attributes call missing: xarray has not decoded them."""
+    """Raise if there are values that the attributes call missing: xarray has not decoded them."""
     for key in ("_FillValue", "missing_value"):
         for fill in np.atleast_1d(attrs.get(key, np.nan)):
             count = np.count_nonzero(values == fill)

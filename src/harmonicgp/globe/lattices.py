@@ -1,4 +1,4 @@
-"""Longitudes that lie on a lattice around the circle: which one, and where on it."""
+"""Lattices of longitudes around the circle: which one some longitudes lie on, and their places on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SAME_PHASE = 1e-6  # degrees between longitudes that are one on the circle; les
 
 
 def find_lattice(longitudes: Array) -> int | None:
-    """The n of a lattice of n longitudes around the circle, 360 / n apart, on which all of these lie; None if none is.
+    """The n of a lattice of n longitudes around the circle, 360 / n apart, on which all of these lie; None without one.
 
     The step is the largest that all distances are multiples of: some longitudes of the lattice may be absent.
 
@@ -27,7 +27,7 @@ def find_lattice(longitudes: Array) -> int | None:
 
 
 def lattice_of(distinct: Array) -> tuple[int, float] | None:
-    """The n of a lattice, and one of the longitudes as its origin; of rising longitudes."""
+    """The n of the lattice of rising longitudes, and one of them as its origin; None without one."""
     if len(distinct) < 2 or not np.isfinite(distinct).all():
         return None
     phases = np.mod(distinct, 360.0)

@@ -1,0 +1,163 @@
+"""Longitudes and latitudes among the coordinates of a dataset: found by name or attributes, checked, in degrees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from harmonicgp.tables.columns import Array
+
+#: Degrees between coordinates that are the same.
+SAME_DEGREES = 1e-9
+_ROUNDING = 1e-5  # degrees by which float32 radians may pass a pole
+_NAMES = {"longitude": ("lon", "longitude"), "latitude": ("lat", "latitude")}
+_AXIS = {"longitude": "X", "latitude": "Y"}
+_UNITS = {
+    kind: tuple(f"degree{s}{letter}" for s in ("", "s") for letter in (f"_{word}", f"_{word[0]}", word[0]))
+    for kind, word in (("longitude", "east"), ("latitude", "north"))
+}
+
+
+def quoted(names: Any) -> str:
+    """Names for a message."""
+    return ", ".join(repr(name) for name in names) or "none"
+
+
+def coordinate_frame(xr: Any, entries: Mapping[Any, Any]) -> Any:
+    """A dataset of one-dimensional coordinates, each of them a dimension."""
+    coords = {}
+    for name, entry in entries.items():
+        array = np.asanyarray(entry)
+        if array.ndim != 1:
+            raise ValueError(
+                f"{name} has shape {list(array.shape)}: a grid has one-dimensional lon and lat, not their mesh; pass the "
+                "cells as points if they are no such grid."
+            )
+        attrs = dict(getattr(entry, "attrs", {}))
+        for kind, names in _NAMES.items():
+            if str(name).lower() in names:
+                attrs = {"standard_name": kind, "units": _UNITS[kind][3], **attrs}
+        coords[name] = (name, array, attrs)
+    return xr.Dataset(coords=coords)
+
+
+def _rank(name: object, attrs: Mapping[Any, Any], kind: str) -> int | None:
+    """How a coordinate shows that it is a longitude or a latitude: 0 by name, more by its attributes, None not at all."""
+    units = str(attrs.get("units", "")).strip()
+    standard = attrs.get("standard_name")
+    if str(name).lower() in _NAMES[kind]:
+        return 0
+    if standard == kind:
+        return 1
+    if units.lower() in (unit.lower() for unit in _UNITS[kind]):
+        return 2
+    angle = units.lower().startswith(("deg", "rad", "°"))
+    if standard is None and angle and str(attrs.get("axis", "")).upper() == _AXIS[kind]:
+        return 3
+    return None
+
+
+def find_coordinate(frame: Any, kind: str, subject: str) -> str:
+    """The name of the coordinate that is the longitude or the latitude; it must be a dimension."""
+    ranks = {name: _rank(name, coord.attrs, kind) for name, coord in frame.coords.items()}
+    candidates = {name: rank for name, rank in ranks.items() if rank is not None}
+    usable = {name: rank for name, rank in candidates.items() if frame[name].dims == (name,)}
+    if usable:
+        best = [name for name, rank in usable.items() if rank == min(usable.values())]
+        if len(best) > 1:
+            raise ValueError(f"{subject} has several coordinates of {kind}: {quoted(best)}; drop all but one.")
+        return str(best[0])
+    if not candidates:
+        raise ValueError(
+            f"{subject} has no coordinate of {kind}; it has {quoted(frame.coords)}. Name it {_NAMES[kind][0]!r} with "
+            f".rename(...), or set its attribute units to {_UNITS[kind][3]!r}."
+        )
+    raise _not_a_dimension(frame, min(candidates, key=lambda name: candidates[name]), kind, subject)
+
+
+def _not_a_dimension(frame: Any, name: Any, kind: str, subject: str) -> ValueError:
+    """Why a longitude or latitude is no dimension of a grid, and what to do."""
+    dims = frame[name].dims
+    if len(dims) > 1:
+        return ValueError(
+            f"{name!r} of {subject} runs over {quoted(dims)}: the grid is curvilinear, not one of longitude and latitude. "
+            "Pass its cells as points."
+        )
+    if not dims:
+        return ValueError(f"{name!r} of {subject} is one number, not a dimension: use .expand_dims({name!r}).")
+    other = "longitude" if kind == "latitude" else "latitude"
+    shared = [c for c, coord in frame.coords.items() if _rank(c, coord.attrs, other) is not None and coord.dims == dims]
+    if shared:
+        return ValueError(
+            f"{name!r} and {shared[0]!r} of {subject} both run over {dims[0]!r}: these are points, not a grid. Use "
+            f".unstack({dims[0]!r}) if they were stacked, or pass them as points."
+        )
+    return ValueError(
+        f"{name!r} of {subject} runs over {dims[0]!r}; it must be a dimension itself: "
+        f"use .swap_dims({{{dims[0]!r}: {name!r}}})."
+    )
+
+
+def degrees(coord: Any, subject: str) -> Array:
+    """A coordinate in degrees, finite and not empty."""
+    if coord.dtype.kind not in "fiu":
+        raise TypeError(f"{coord.name!r} of {subject} has type {coord.dtype}; degrees must be real numbers.")
+    units = str(coord.attrs.get("units", "")).strip().lower()
+    values = np.array(coord.values, dtype=np.float64)
+    if not len(values):
+        raise ValueError(f"{coord.name!r} of {subject} is empty.")
+    if not np.isfinite(values).all():
+        at = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise ValueError(f"{coord.name!r} of {subject} is {values[at]} at position {at}: drop cells of unknown place.")
+    if units.startswith("rad"):
+        return np.rad2deg(values)
+    if units and "deg" not in units and "°" not in units:
+        raise ValueError(f"{coord.name!r} of {subject} is in {units!r}; it must be in degrees or radians.")
+    return values
+
+
+def sort_latitudes(latitudes: Array, name: str, subject: str) -> tuple[Array, Array]:
+    """Latitudes from south to north, and the position of each given latitude among them."""
+    outside = np.abs(latitudes) > 90.0 + _ROUNDING
+    if outside.any():
+        raise ValueError(
+            f"{name!r} of {subject} has the latitude {latitudes[outside][0]:g}, beyond ±90 degrees: are longitude and "
+            "latitude swapped?"
+        )
+    order = np.argsort(latitudes)
+    rising = np.clip(latitudes[order], -90.0, 90.0)
+    repeats = np.flatnonzero(np.diff(rising) <= SAME_DEGREES)
+    if len(repeats):
+        raise ValueError(f"{name!r} of {subject} has the latitude {rising[repeats[0]]:g} twice: drop one of the rows.")
+    return rising, np.argsort(order)
+
+
+def merge_meridians(longitudes: Array, name: str, subject: str) -> tuple[Array, Array]:
+    """The positions of longitudes that are different meridians, and for each given longitude its number among these.
+
+    A meridian may occur twice, 360 degrees apart or as the first and the last column: the earlier column stands for both.
+    """
+    last = len(longitudes) - 1
+    tolerance = min(1e-4, 1e-2 * float(np.median(np.diff(np.sort(longitudes))))) if last else 0.0
+    span = float(longitudes.max() - longitudes.min())
+    if span > 360.0 + tolerance:
+        raise ValueError(f"{name!r} of {subject} spans {span:g} degrees; longitudes may span 360 at most.")
+    stands_for = np.arange(last + 1)
+    by_phase = np.argsort(np.mod(longitudes, 360.0), kind="stable")
+    after = np.roll(by_phase, -1)
+    turns = (longitudes[after] - longitudes[by_phase]) / 360.0
+    close = (np.abs(turns - np.rint(turns)) * 360.0 <= tolerance) & (by_phase != after)
+    for pair in zip(by_phase[close].tolist(), after[close].tolist(), strict=True):
+        a, b = min(pair), max(pair)
+        gap = abs(longitudes[a] - longitudes[b])
+        if SAME_DEGREES < gap < 180.0:
+            continue  # close, but two
+        if (gap < 180.0 and not (span > 180.0 and (a, b) == (0, last))) or {stands_for[a], stands_for[b]} - {a, b}:
+            raise ValueError(
+                f"{name!r} of {subject} has the longitude {longitudes[b]:g} twice: drop one of the columns."
+            )
+        stands_for[b] = a
+    first, columns = np.unique(stands_for, return_inverse=True)
+    return first, columns

@@ -1,0 +1,190 @@
+"""A fitted field with further dimensions or covariates: a `HarmonicGPRegressor` of its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+from torch import Tensor
+
+from harmonicgp.estimators.regressor import HarmonicGPRegressor
+from harmonicgp.estimators.saving import pack, unpack
+from harmonicgp.globe.cells import CellInputs, CellPlace, CellTable, frame_from_state, frame_state
+from harmonicgp.globe.mean import MeanFunction
+from harmonicgp.globe.options import Options
+from harmonicgp.globe.reading import check_points
+from harmonicgp.tables.columns import Array
+
+
+@dataclass(frozen=True)
+class FittedCells:
+    """A regressor on the rows of a table of cells, and a mean function."""
+
+    has_waves: ClassVar[bool] = False
+
+    regressor: HarmonicGPRegressor
+    mean: MeanFunction
+    cells: CellInputs
+    frame: Any  #: a DataArray on the fitted grid; None with covariates, which it does not have
+
+    @property
+    def inputs(self) -> list[str]:
+        """Longitude and latitude, further dimensions, covariates."""
+        return self.cells.names
+
+    @property
+    def noise_std(self) -> float:
+        """The standard deviation of the noise, in the units of the data."""
+        return float(np.sqrt(self.regressor._noise().variance) * self.regressor._target.scale[0])
+
+    def attributes(self) -> dict[str, Any]:
+        """Fitted attributes of the estimator."""
+        gp = self.regressor
+        return {
+            "regressor_": gp,
+            "kernel_": str(gp.kernel),
+            "elbo_": gp.elbo_,
+            "noise_std_": self.noise_std,
+            "n_inducing_": len(gp.inducing_points()),
+            "n_features_": gp._predictor.features.n_features,
+        }
+
+    # Predictions ------------------------------------------------------------------------------------------------------
+
+    def place(self, where: Any, like: Any = None) -> CellPlace:
+        """The grid of `where`, which has the covariates, or that of the DataArray `like`; None is the fitted grid."""
+        if where is None and self.frame is None:
+            raise ValueError("the model has covariates: say where, with a Dataset that has them.")
+        return self.cells.place(self.frame if where is None else where, like)
+
+    def on_grid(self, place: CellPlace, variance: bool) -> tuple[Array, Array | None]:
+        """Mean and variance of the field, [slices, rows, columns]; NaN where a covariate is missing."""
+        mean, spread = self._at_rows(place.rows, variance)
+        shape = (-1, len(place.axes.latitudes), len(place.axes.longitudes))
+        return mean.reshape(shape), None if spread is None else spread.reshape(shape)
+
+    def at_points(self, X: Any, variance: bool) -> tuple[Array, Array | None]:
+        """Mean and variance of the field at points [n, inputs]: [n]."""
+        return self._at_rows(check_points(X, self.inputs), variance)
+
+    def _at_rows(self, rows: Array, variance: bool) -> tuple[Array, Array | None]:
+        complete = np.isfinite(rows).all(1)
+        means, stds = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
+        if complete.any():
+            means[complete], stds[complete] = self.regressor.predict_f(rows[complete], return_std=True)
+        return means + self.mean(rows[:, 1], rows[:, 0]), stds**2 if variance else None
+
+    def samples(self, place: CellPlace, n: int, seed: int) -> Array:
+        """Fields drawn from the posterior, [n, slices, rows, columns]; NaN where a covariate is missing."""
+        rows = place.rows
+        complete = np.isfinite(rows).all(1)
+        draws = np.full((n, len(rows)), np.nan)
+        if complete.any():
+            draws[:, complete] = self.regressor.sample_y(rows[complete], n, seed, noise=False).T
+        draws = draws + self.mean(rows[:, 1], rows[:, 0])
+        return draws.reshape(n, -1, len(place.axes.latitudes), len(place.axes.longitudes))
+
+    def frequencies(self, frequencies: Sequence[int] | None) -> NoReturn:
+        """Raises: only maps have components."""
+        self._refuse("components are")
+
+    def components(self, place: CellPlace, frequencies: list[int]) -> NoReturn:
+        """Raises: only maps have components."""
+        self._refuse("components are")
+
+    def spectrum(self, latitudes: Any) -> NoReturn:
+        """Raises: only maps have a spectrum."""
+        self._refuse("a spectrum is")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise ValueError(
+            f"{what} of maps alone: this field has the further inputs {', '.join(self.inputs[2:])}. "
+            "Fit one slice, or slices by=..."
+        )
+
+    # Files ------------------------------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Header and tensors for a file."""
+        regressor, regressor_tensors = pack(self.regressor)
+        frame, frame_tensors = (None, {}) if self.frame is None else frame_state(self.frame)
+        cells = self.cells
+        header = {
+            "mean": self.mean.kind,
+            "cells": {"dims": list(cells.dims), "covariates": list(cells.covariates), "kinds": list(cells.kinds)},
+            "regressor": regressor,
+            "frame": frame,
+        }
+        tensors = {f"regressor.{name}": tensor for name, tensor in regressor_tensors.items()}
+        tensors |= {f"frame.{name}": tensor for name, tensor in frame_tensors.items()}
+        return header, tensors | self.mean.tensors()
+
+    @classmethod
+    def from_state(cls, header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> FittedCells:
+        """From a file."""
+        cells = CellInputs(*(tuple(map(str, header["cells"][name])) for name in ("dims", "covariates", "kinds")))
+        return cls(
+            unpack(header["regressor"], _part(tensors, "regressor.")),
+            MeanFunction.from_tensors(header["mean"], tensors),
+            cells,
+            None if header["frame"] is None else frame_from_state(header["frame"], _part(tensors, "frame.")),
+        )
+
+
+def fit_cells(table: CellTable, options: Options) -> tuple[FittedCells, dict[str, Any]]:
+    """Fit the cells as rows of a table. Also gives further fitted attributes of the estimator."""
+    _check_options(table, options)
+    grid, rows, notes = table.grid, table.rows, list(table.grid.notes)
+    places = grid.axes.latitudes[:, None], grid.axes.longitudes[None, :]
+    mean = MeanFunction.of(options.mean, *places, grid.values)
+    values = (grid.values - mean(*places)).ravel()
+    present, complete = np.isfinite(values), np.isfinite(rows).all(1)
+    if (present & ~complete).any():
+        notes.append(f"{int((present & ~complete).sum()):,} cells without a covariate are not used.")
+    used = present & complete
+    if used.sum() < 3:
+        raise ValueError(f"{used.sum()} cells have a value and all covariates: at least three are needed.")
+    errors = None if table.errors is None else np.sqrt(table.errors).ravel()[used]
+    if errors is not None and np.isnan(errors).any():
+        raise ValueError("noise_std is missing where the data have a value.")
+    regressor = _regressor(options).fit(rows[used], values[used], noise_std=errors)
+    frame = None if table.inputs.covariates else table.frame
+    return FittedCells(regressor, mean, table.inputs, frame), {"notes_": notes}
+
+
+def _check_options(table: CellTable, options: Options) -> None:
+    """Raise for arguments that only maps have."""
+    if options.by is not None:
+        raise ValueError(
+            f"by={options.by!r} fits slices that are maps: beside it there can be no further inputs "
+            f"({', '.join(name for name in table.inputs.names[2:] if name != options.by)}). Choose one slice, or leave by= out."
+        )
+    names = ("lengthscale", "field_std", "noise_level", "t_max")
+    given = [name for name in names if getattr(options, name) is not None]
+    if given:
+        raise ValueError(
+            f"{', '.join(given)} can be given for maps; of a field with the inputs "
+            f"{', '.join(table.inputs.names[2:])} all is learned."
+        )
+
+
+def _regressor(options: Options) -> HarmonicGPRegressor:
+    device = options.torch_device().type
+    elsewhere: dict[str, Any] = {} if device == "cpu" else {"device": device}
+    return HarmonicGPRegressor(
+        kernel="matern32" if options.kernel == "auto" else options.kernel,
+        columns={0: "longitude", 1: "latitude"},
+        n_inducing="auto" if options.n_inducing is None else options.n_inducing,
+        posterior=options.posterior,
+        bound=options.bound,
+        dtype=options.dtype,
+        random_state=options.random_state,
+        progress=options.progress,
+        **elsewhere,
+    )
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
