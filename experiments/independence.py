@@ -23,8 +23,9 @@ from harmonicgp._extras import require
 from harmonicgp.actions import Negation
 from harmonicgp.backend.linalg import conjugate_gradients
 from harmonicgp.features import HarmonicFeatures
+from harmonicgp.features.evaluation import Shapes
 from harmonicgp.inference.closed_form import closed_form
-from harmonicgp.inference.posterior import Family, Shapes
+from harmonicgp.inference.posterior import Family
 from harmonicgp.inference.statistics import block_solver, diagonal_blocks, gather_statistics
 
 ROWS = {"small": [100, 1000, 10_000], "medium": [100, 300, 1000, 3000, 10_000, 30_000],

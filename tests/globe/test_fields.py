@@ -410,7 +410,11 @@ def test_features_of_grids_and_points_have_gradients(points):
         w = torch.linspace(0.5, 1.5, mean.numel()).reshape(mean.shape)
         total = (w * mean).sum() + (w * variance).sum() + (w * evaluation.residual.variance).sum()
         total.backward()
-        return float(total.detach()), float(k.base_kernel.base_kernel.raw_lengthscale.grad), float(k.raw_outputscale.grad)
+        return (
+            float(total.detach()),
+            float(k.base_kernel.base_kernel.raw_lengthscale.grad),
+            float(k.raw_outputscale.grad),
+        )
 
     raw, h = (-0.3, 0.6), 1e-5
     _, by_lengthscale, by_scale = value(*raw)

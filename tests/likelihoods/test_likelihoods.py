@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 from torch.testing import assert_close
 
+from harmonicgp.features import IndependentResidual
 from harmonicgp.likelihoods import PoissonLikelihood, RobustMaxLikelihood, SoftmaxBoundLikelihood, observe
 
 
@@ -17,7 +18,7 @@ def test_gaussian_terms_are_in_order_and_right():
     likelihood.noise = 0.3
     observation = observe(likelihood.requires_grad_(False))
     y, m, v, r = torch.randn(2, 9), torch.randn(2, 9), torch.rand(2, 9), torch.rand(9)
-    elbo, tight = (observation.terms(y, m, v, r, bound) for bound in ("elbo", "tight"))
+    elbo, tight = (observation.terms(y, m, v, IndependentResidual(r), bound) for bound in ("elbo", "tight"))
     assert bool((elbo <= tight).all())
     # by quadrature over f ~ N(m, v + r)
     Y, M, V = y.numpy(), m.numpy(), (v + r).numpy()
@@ -28,11 +29,11 @@ def test_gaussian_terms_are_in_order_and_right():
     for n in range(3):
         value = sum(integrate.quad(integrand, -15, 15, args=(p, n))[0] for p in range(2))
         assert float(elbo[n]) == pytest.approx(value, abs=1e-6)
-    predictive = observation.terms(y, m, v, r, "predictive")
+    predictive = observation.terms(y, m, v, IndependentResidual(r), "predictive")
     exact = stats.norm(M, np.sqrt(V + 0.3)).logpdf(Y).sum(0)
     np.testing.assert_allclose(predictive, exact, rtol=1e-9)
     with pytest.raises(ValueError, match="bound must be one of"):
-        observation.terms(y, m, v, r, "loose")
+        observation.terms(y, m, v, IndependentResidual(r), "loose")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_sites_are_the_derivatives(likelihood, y):
     assert_close(lam[0], (-2 * dv).clamp_min(0), rtol=5e-3, atol=1e-4)
     assert float(lam.min()) >= 0
     with pytest.raises(ValueError, match='use bound="elbo"'):
-        observation.terms(y, m, v, torch.zeros(3), "tight")
+        observation.terms(y, m, v, IndependentResidual(torch.zeros(3)), "tight")
 
 
 def test_poisson_in_closed_form():

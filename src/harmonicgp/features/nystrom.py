@@ -40,7 +40,11 @@ def minimise_trace_error(
     optimizer = torch.optim.Adam(inducing, lr=learning_rate)
     best, kept, curve = float("inf"), [p.detach().clone() for p in inducing], []
     for step in range(steps + 1):
-        rows = torch.randperm(len(X), generator=generator, device="cpu")[:batch_size] if batch_size < len(X) else slice(None)
+        rows = (
+            torch.randperm(len(X), generator=generator, device="cpu")[:batch_size]
+            if batch_size < len(X)
+            else slice(None)
+        )
         loss = features(X[rows]).residual.variance.mean()
         curve.append(float(loss.detach()))
         if curve[-1] < best:

@@ -55,6 +55,15 @@ class Field:
         return Field(self.latitudes[chosen], self.longitudes, self.values[:, chosen], self.present[chosen], noise)
 
 
+@dataclass(frozen=True)
+class PointSet:
+    """Places (longitude, latitude) [n, 2], values [n] and known variances of their noise."""
+
+    X: Tensor
+    y: Tensor
+    noise: Tensor | None = None
+
+
 def coupling(weights: Tensor, longitudes: Tensor, t: int = 16) -> float:
     """How unevenly rows are observed, by weights [rows, columns]: the largest of their first harmonics, as a share.
 

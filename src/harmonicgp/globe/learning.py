@@ -136,14 +136,25 @@ class Learned:
     inverse: Array | None = None  #: of the curvature, by the three logarithms; zero for those that are fixed
 
 
-#: The value of a model on some data, and its slopes by the three logarithms.
-Evidence = Callable[[GlobeModel], tuple[float, Array]]
+@dataclass(frozen=True)
+class Evidence:
+    """The value of models on some data, and its slopes by the three logarithms."""
+
+    value: Callable[[GlobeModel], tuple[float, Array]]
+    cells: float  #: values in the data
+    rows: float  #: rows that an evaluation looks at
+
+    def record(self, model: GlobeModel, value: float, seconds: float) -> dict[str, float]:
+        """An entry of the history."""
+        return {
+            "bound": value / self.cells, "lengthscale": model.lengthscale, "scale": model.scale, "noise": model.s2,
+            "rows": self.rows, "seconds": seconds,
+        }  # fmt: skip
 
 
 def maximise(
     model: GlobeModel,
     evidence: Evidence,
-    cells: float,
     shortest: float,
     fixed: tuple[bool, bool, bool] = (False, False, False),
     max_evaluations: int = 40,
@@ -159,12 +170,9 @@ def maximise(
         theta = start.copy()
         theta[free] = x
         candidate = model.with_logarithms(theta)
-        value, slope = evidence(candidate)
-        history.append({
-            "bound": value / cells, "lengthscale": candidate.lengthscale, "scale": candidate.scale, "noise": candidate.s2,
-            "rows": cells, "seconds": time.perf_counter() - began,
-        })  # fmt: skip
-        return -value / cells, -slope[free] / cells
+        value, slope = evidence.value(candidate)
+        history.append(evidence.record(candidate, value, time.perf_counter() - began))
+        return -value / evidence.cells, -slope[free] / evidence.cells
 
     if not free.any():
         value, _ = objective(start[free])
@@ -174,7 +182,7 @@ def maximise(
         (min(shortest, model.lengthscale), 4.0), (1e-4 * variance, 1e4 * variance), (1e-7 * variance, 10 * variance)
     ])  # fmt: skip
     first = np.clip(start, limits[:, 0], limits[:, 1])
-    found = minimise(objective, first[free], limits[free], max_evaluations, ftol=1e-6)
+    found = minimise(objective, first[free], limits[free], max_evaluations)
     theta = start.copy()
     theta[free] = found.x
     inverse = np.zeros((3, 3))
@@ -182,10 +190,8 @@ def maximise(
     return Learned(model.with_logarithms(theta), -found.value, history, inverse=inverse)
 
 
-def fields_evidence(
-    fields: Sequence[Field], bound: Bound, dtype: torch.dtype
-) -> tuple[Callable[[GlobeModel], tuple[float, Array]], float]:
-    """The collapsed bound of some fields and its slopes, and the number of their values."""
+def fields_evidence(fields: Sequence[Field], bound: Bound, dtype: torch.dtype) -> Evidence:
+    """The collapsed bound of some fields."""
 
     def one(model: GlobeModel, field: Field) -> tuple[float, Array]:
         Z, margin = model.latitudes(), model.step
@@ -200,11 +206,12 @@ def fields_evidence(
         raw = (kernel.base_kernel.base_kernel.raw_lengthscale, kernel.raw_outputscale, observation.likelihood.raw_noise)
         return form.bound, -np.array([float(p.grad) for p in raw])
 
-    def evidence(model: GlobeModel) -> tuple[float, Array]:
+    def value(model: GlobeModel) -> tuple[float, Array]:
         parts = [one(model, field) for field in fields]
         return sum(value for value, _ in parts), np.sum([slope for _, slope in parts], axis=0)
 
-    return evidence, float(sum(field.n_cells * len(field.values) for field in fields))
+    cells = sum(field.n_cells * len(field.values) for field in fields)
+    return Evidence(value, float(cells), float(sum(len(field.latitudes) for field in fields)))
 
 
 def learn(
@@ -220,8 +227,8 @@ def learn(
     parts = [strip for field in sample_fields(fields) for strip in strips(field, seed)]
     whole = len(fields) == len(parts) and all(a is b for a, b in zip(fields, parts, strict=True))
     shortest = 0.25 * min(math.radians(model.step), math.pi / (model.t_max + 1))
-    evidence, cells = fields_evidence(parts, bound, torch.float64)
-    found = maximise(model, evidence, cells, shortest, fixed, max_evaluations, progress)
+    evidence = fields_evidence(parts, bound, torch.float64)
+    found = maximise(model, evidence, shortest, fixed, max_evaluations, progress)
     return replace(found, whole=whole)
 
 
@@ -229,20 +236,17 @@ def finish_on_all(
     model: GlobeModel, learned: Learned, fields: Sequence[Field], bound: Bound, dtype: torch.dtype, evaluations: int
 ) -> tuple[GlobeModel, list[dict[str, float]]]:
     """A few Newton steps on all rows, with the curvature that the strips have shown; the best point seen is taken."""
-    evidence, cells = fields_evidence(fields, bound, dtype)
+    evidence = fields_evidence(fields, bound, dtype)
     theta, history, began = model.logarithms, [], time.perf_counter()
     best: tuple[float, Array] | None = None
     for _ in range(evaluations):
         candidate = model.with_logarithms(theta)
-        value, slope = evidence(candidate)
-        history.append({
-            "bound": value / cells, "lengthscale": candidate.lengthscale, "scale": candidate.scale, "noise": candidate.s2,
-            "rows": cells, "seconds": time.perf_counter() - began,
-        })  # fmt: skip
+        value, slope = evidence.value(candidate)
+        history.append(evidence.record(candidate, value, time.perf_counter() - began))
         if best is not None and value <= best[0]:
             break
         best = value, theta
-        step = np.zeros(3) if learned.inverse is None else learned.inverse @ (slope / cells)
+        step = np.zeros(3) if learned.inverse is None else learned.inverse @ (slope / evidence.cells)
         theta = theta + step * min(1.0, 0.3 / max(1e-12, float(np.abs(step).max())))
     return (model if best is None else model.with_logarithms(best[1])), history
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from harmonicgp.features.base import PointKernel
 from harmonicgp.globe.fields import Field
-from harmonicgp.globe.learning import GlobeModel, Learned, maximise, sample_fields
+from harmonicgp.globe.learning import Evidence, GlobeModel, Learned, maximise, sample_fields
 from harmonicgp.kernels.globe import unit_vectors
 from harmonicgp.training.exact import gaussian_log_density
 from harmonicgp.training.minimiser import Array
@@ -70,12 +70,13 @@ def learn_patches(
 ) -> Learned:
     """Lengthscale, scale and noise, those not `fixed`, at the largest marginal likelihood of the patches."""
 
-    def evidence(candidate: GlobeModel) -> tuple[float, Array]:
+    def value(candidate: GlobeModel) -> tuple[float, Array]:
         values = [log_likelihood(part, candidate) for part in parts]
         return sum(value for value, _ in values), np.sum([slope for _, slope in values], axis=0)
 
     cells = float(sum(part.values.numel() for part in parts))
-    return maximise(model, evidence, cells, 0.3 * _spacing(parts), fixed, max_evaluations, progress)
+    evidence = Evidence(value, cells, cells)
+    return maximise(model, evidence, 0.3 * _spacing(parts), fixed, max_evaluations, progress)
 
 
 def _spacing(parts: Sequence[Patch]) -> float:

@@ -1,7 +1,7 @@
 """How the hyper-parameters and sizes of maps are learned: on strips of a grid or on patches of places, kernels compared.
 
-Boundary: this module and `globe.fitted` are the only callers of the engine (`fields`, `closed_form`, `prediction`, `points`,
-`learning`, `patches`). Everything above them handles NumPy arrays and the values that these two modules return.
+Boundary: this module and `globe.fitted` are the only callers of the engine (features, closed form, predictor, learning).
+Everything above them handles NumPy arrays and the values that these two modules return.
 """
 
 from __future__ import annotations
@@ -15,13 +15,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harmonicgp.globe.closed_form import coupling
-from harmonicgp.globe.fields import Field
+from harmonicgp.globe.fields import Field, PointSet, coupling
 from harmonicgp.globe.grids import GridAxes
-from harmonicgp.globe.learning import GlobeModel, Learned, few, first_guess, largest_sizes, learn, smallest_sizes
+from harmonicgp.globe.learning import (
+    GlobeModel,
+    Learned,
+    finish_on_all,
+    first_guess,
+    largest_sizes,
+    latitude_span,
+    learn,
+    point_sizes,
+    sample_fields,
+    smallest_sizes,
+)
 from harmonicgp.globe.options import KERNELS, Options
-from harmonicgp.globe.patches import Patch, PatchesLearned, field_patches, learn_patches, patches
-from harmonicgp.globe.points import Points, most_features, span
+from harmonicgp.globe.patches import Patch, field_patches, learn_patches, patches
 
 #: Rows are observed evenly if no harmonic of their precision is above this share. Independent frequencies are enough then.
 EVEN = 0.1
@@ -62,17 +71,17 @@ def train_on_grid(fields: Sequence[Field], axes: GridAxes, scale: float, options
     latitudes = fields[0].latitudes
     if all(options.fixed) and len(names) == 1:
         return Training(_with_smallest_sizes(model, latitudes, options), [], {})
-    if any(is_uneven(field.present.double(), field.longitudes) for field in few(fields)):
+    if any(is_uneven(field.present.double(), field.longitudes) for field in sample_fields(fields)):
         training = _train_on_patches(model, names, field_patches(fields, options.random_state), options, tell)
         return replace(training, model=_with_smallest_sizes(training.model, latitudes, options))
     return _train_on_strips(model, names, fields, options, tell)
 
 
-def train_on_points(points: Points, scale: float, options: Options, tell: Progress) -> Training:
+def train_on_points(points: PointSet, scale: float, options: Options, tell: Progress) -> Training:
     """Learn from scattered points, in units of `scale`, on patches of them."""
     latitudes = points.X[:, 1]
-    south, north = span(latitudes.cpu().numpy())
-    m, t_max = most_features(north - south)
+    south, north = latitude_span(latitudes.cpu().numpy())
+    m, t_max = point_sizes(north - south)
     lengthscale = options.lengthscale or min(
         1.0, 3 * math.radians(max(north - south, 1.0)) / math.sqrt(len(points.y)) + 0.01
     )
@@ -162,7 +171,7 @@ def _train_on_strips(
     model = _with_smallest_sizes(model, fields[0].latitudes, options)
     if options.full_evaluations and not learned.whole and not all(fixed):
         dtype = precision(options.dtype, model, len(fields[0].latitudes))
-        model, records = learned.finished(model, fields, bound, dtype, options.full_evaluations)
+        model, records = finish_on_all(model, learned, fields, bound, dtype, options.full_evaluations)
         history += records
     return Training(model, history, kernels)
 
@@ -171,7 +180,7 @@ def _train_on_patches(
     model: GlobeModel, names: Sequence[str], parts: Sequence[Patch], options: Options, tell: Progress
 ) -> Training:
     """Learn from the exact marginal likelihood of some of the data, for each kernel; the best kernel is taken."""
-    runs: dict[str, PatchesLearned] = {}
+    runs: dict[str, Learned] = {}
     for k, name in enumerate(names):
         start = replace(model, kernel=name)
         runs[name] = learn_patches(start, parts, options.fixed, options.max_evaluations, _part(tell, k, len(names)))
