@@ -50,7 +50,7 @@ def load_any(path: Path) -> Any:
 def score_rows(model: Any, X: Any, y: Any, report: Path | None, noise_std: Any = None, **words: Any) -> Any:
     """The scores of a model on rows, and a report of them if one is wanted; `words` are for the report alone."""
     if report is not None:
-        write_report = importlib.import_module("harmonicgp.report.report").write_report
+        write_report = importlib.import_module("harmonicgp.report.document").write_report
         return write_report(report, model, X, y, noise_std=noise_std, **words)
     from harmonicgp.report.scores import classification_scores, regression_scores
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
@@ -34,36 +34,53 @@ _READS = {  # what a column may hold when new rows come, by what it held in the 
 }
 
 
-class UnseenLevelsWarning(UserWarning):
-    """Levels of a column that the fit has not seen: which, in how many rows, and what they count as."""
+class UnseenWarning(UserWarning):
+    """Values of a column that the fit has not seen. Those of two parts of a table add up."""
+
+    column: str
+    rows: int  #: rows that hold such values
+    fate: str  #: what stands in for them
+
+    def __add__(self, other: Self) -> Self:
+        raise NotImplementedError
+
+
+class UnseenLevelsWarning(UnseenWarning):
+    """Levels of a column that the fit has not seen."""
 
     def __init__(self, column: str, levels: Sequence[str], rows: int, fate: str) -> None:
-        shown = ", ".join(repr(level[:40]) for level in levels[:_SHOWN]) + (", ..." if len(levels) > _SHOWN else "")
-        super().__init__(
-            f"column {column!r} holds levels that the fit has not seen ({shown}) in {rows:,} row{'s' * (rows != 1)}: "
-            f"they count as {fate}, and error bars do not know of it."
-        )
+        super().__init__(column, levels, rows, fate)  # what pickling needs
         self.column, self.levels, self.rows, self.fate = column, tuple(levels[: _SHOWN + 1]), rows, fate
 
-    def __add__(self, other: UnseenLevelsWarning) -> UnseenLevelsWarning:
-        """The same of both parts of a table."""
+    def __str__(self) -> str:
+        shown = ", ".join(repr(level[:40]) for level in self.levels[:_SHOWN])
+        return (
+            f"column {self.column!r} holds levels that the fit has not seen "
+            f"({shown}{', ...' * (len(self.levels) > _SHOWN)}) in {self.rows:,} row{'s' * (self.rows != 1)}: "
+            f"they count as {self.fate}, and error bars do not know of it."
+        )
+
+    def __add__(self, other: Self) -> Self:
         levels = tuple(dict.fromkeys(self.levels + other.levels))
-        return UnseenLevelsWarning(self.column, levels, self.rows + other.rows, self.fate)
+        return type(self)(self.column, levels, self.rows + other.rows, self.fate)
 
 
-class UnseenGapsWarning(UserWarning):
-    """Values missing in a column that lacked none in the fit: in how many rows, and what they are filled with."""
+class UnseenGapsWarning(UnseenWarning):
+    """Missing values in a column that had none in the fit."""
 
     def __init__(self, column: str, rows: int, fate: str) -> None:
-        super().__init__(
-            f"{column!r} lacks {'a value' if rows == 1 else 'values'} in {rows:,} row{'s' * (rows != 1)} and lacked none in "
-            f"the fit: {'it is' if rows == 1 else 'they are'} filled with {fate}, and error bars do not know of it."
-        )
+        super().__init__(column, rows, fate)
         self.column, self.rows, self.fate = column, rows, fate
 
-    def __add__(self, other: UnseenGapsWarning) -> UnseenGapsWarning:
-        """The same of both parts of a table."""
-        return UnseenGapsWarning(self.column, self.rows + other.rows, self.fate)
+    def __str__(self) -> str:
+        one = self.rows == 1
+        return (
+            f"{self.column!r} lacks {'a value' if one else 'values'} in {self.rows:,} row{'s' * (not one)} and lacked none "
+            f"in the fit: {'it is' if one else 'they are'} filled with {self.fate}, and error bars do not know of it."
+        )
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(self.column, self.rows + other.rows, self.fate)
 
 
 @dataclass(frozen=True)
