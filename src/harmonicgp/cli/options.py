@@ -196,7 +196,7 @@ def is_number(text: str) -> bool:
 
 def given(**arguments: Any) -> dict[str, Any]:
     """The arguments that were given: the others keep the library's defaults."""
-    return {name: value for name, value in arguments.items() if value is not None and value != {}}
+    return {name: value for name, value in arguments.items() if value not in (None, {}, [])}
 
 
 # What must be met ----------------------------------------------------------------------------------------------------

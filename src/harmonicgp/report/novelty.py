@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from harmonicgp.tables.arrays import n_rows
-from harmonicgp.tables.encodings import UnseenWarning
+from harmonicgp.tables.notices import UnseenWarning
 
 MOST_NAMES = 10
 
