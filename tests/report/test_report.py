@@ -385,9 +385,10 @@ def test_a_path_that_cannot_be_written_shows_before_the_work(tmp_path):
     assert model.largest_chunk == 0
 
 
-def test_without_matplotlib(tmp_path, monkeypatch):
+@pytest.mark.parametrize("module", ["matplotlib", "jinja2"])
+def test_without_an_optional_module(tmp_path, monkeypatch, module):
     X, y = table(50)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError, match=r"harmonicgp\[plot\]"):
         write_report(tmp_path / "r.html", LinearModel().fit(X, y), X, y)
 
