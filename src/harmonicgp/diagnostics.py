@@ -1,7 +1,7 @@
 """Public names for judging a model: scores, reports, the Nystrom residual and the search for a symmetry."""
 
 from harmonicgp.features.nystrom import minimise_trace_error, trace_error
-from harmonicgp.report.report import write_report
+from harmonicgp.report.document import write_report
 from harmonicgp.report.scores import (
     ClassificationScores,
     Reliability,

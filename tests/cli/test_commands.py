@@ -18,10 +18,10 @@ import pytest
 from typer.testing import CliRunner
 
 from harmonicgp import __version__
-from harmonicgp.cli import app, commands, models
+from harmonicgp.cli import app, models, predictions
 from harmonicgp.cli.failures import UsageError
 from harmonicgp.cli.options import parse_columns, parse_levels
-from harmonicgp.cli.tables import Problem
+from harmonicgp.cli.tables import ColumnRoles, TableTask
 from harmonicgp.cli.words import Speaker
 from harmonicgp.symmetry import search
 
@@ -103,7 +103,9 @@ class FakeRegressor:
     then: object = None
 
     def __init__(self, random_state=0, progress=True, max_steps=None, n_inducing=None, checkpoint_dir=None):
-        self.symmetry_ = "one block"
+        self.symmetry_ = SimpleNamespace(
+            name="one block", reason="", action=None, candidate=SimpleNamespace(warp=False)
+        )
         self.n_steps_, self.timings_, self.notes_, self.warnings_ = 1, {"train": 0.1}, [], []
 
     def fit(self, X, y, sample_weight=None, noise_std=None):
@@ -399,9 +401,9 @@ def test_rows_set_aside_follow_from_the_seed(table, tmp_path, fake):
 def test_a_class_of_one_row_is_learned(tmp_path):
     path = tmp_path / "t.csv"
     pd.DataFrame({"x": range(40), "kind": ["rare", *["a", "b"] * 19, "rarer"]}).to_csv(path, index=False)
-    problem = Problem.read(path, Speaker(quiet=True), ["kind"], [], {})
+    task = TableTask.read(path, ColumnRoles(["kind"], [], {}), Speaker(quiet=True))
     for seed in range(20):
-        training, testing = problem.split(0.5, seed)
+        training, testing = task.split(0.5, seed)
         assert {"rare", "rarer"} <= set(training.y)
         assert len(training) + len(testing) == 40
 
@@ -439,7 +441,7 @@ def test_a_fit_is_repeatable_and_declared_columns_are_used(folder, tmp_path):
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_predictions_keep_the_rows_in_order(folder, tmp_path, suffix, monkeypatch):
-    monkeypatch.setattr(commands, "BATCH_ROWS", 100)
+    monkeypatch.setattr(predictions, "BATCH_ROWS", 100)
     out = tmp_path / f"out.{suffix}"
     result = run(
         "predict", folder / "model.hgp", folder / f"stations.{suffix}", "-o", out, "--quantiles", "0.025,0.975"
@@ -501,7 +503,7 @@ def test_notes_are_entries_and_warnings_are_warnings(diary):
 
 
 def test_new_levels_are_told_of_once_and_rows_beyond_the_data_counted(diary, tmp_path, monkeypatch):
-    monkeypatch.setattr(commands, "BATCH_ROWS", 25)
+    monkeypatch.setattr(predictions, "BATCH_ROWS", 25)
     table = journal()
     table.loc[[0, 30, 31, 90], "site"] = ["moor", "marsh", "moor", "moor"]
     table.loc[[5, 6, 50], "wind"] = 20.0

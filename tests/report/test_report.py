@@ -21,13 +21,14 @@ import pytest
 from harmonicgp import HarmonicGPRegressor
 from harmonicgp._extras import MissingExtraError
 from harmonicgp.diagnostics import Scores, write_report
-from harmonicgp.report import pictures, report
-from harmonicgp.report.page import POLICY, number, percent, seconds
+from harmonicgp.report import case, model_sections, pictures
+from harmonicgp.report.page import number, percent, seconds
 from tests.report.common import LinearClassifier, LinearModel, table
 
 COMMON = ["warnings", "data", "scores", "learning", "harmonics", "symmetry", "inducing", "timings", "loading"]
 HOSTILE = ["<script>alert('a')</script>", '"><img src=x onerror=alert(1)>', r"$\frac{$ & _co", "温度 \n\x00"]
 VOID = {"meta", "img"}
+POLICY = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
 
 
 class Page(HTMLParser):
@@ -120,8 +121,8 @@ def test_regression(tmp_path):
 
 
 def test_hostile_names_and_several_targets(tmp_path, monkeypatch):
-    assert report.MOST_TARGETS == 6
-    monkeypatch.setattr(report, "MOST_TARGETS", 2)
+    assert case.MOST_TARGETS == 6
+    monkeypatch.setattr(case, "MOST_TARGETS", 2)
     rng = np.random.default_rng(0)
     X, y = table(300)
     frame = pd.DataFrame(dict(zip(HOSTILE[:3], X.T, strict=True)))
@@ -337,10 +338,10 @@ def test_every_column_of_the_table_of_symmetries_is_explained(tmp_path, quick):
     X, y = table(80)
     model = LinearModel().fit(X, y)
     model.symmetry_ = suggest_symmetry(X, y, n_inducing=8, time_budget=0.1, progress=False)
-    assert {"name", *report._LEGEND} == {key for row in model.symmetry_.table for key in row}
+    assert {"name", *model_sections.LEGEND} == {key for row in model.symmetry_.table for key in row}
     write_report(tmp_path / "r.html", model, X, y)
     words = check(tmp_path / "r.html").sections["symmetry"]
-    for key, meaning in report._LEGEND.items():
+    for key, meaning in model_sections.LEGEND.items():
         assert f"{key.replace('_', ' ')}: {meaning}." in words
 
 
@@ -384,9 +385,10 @@ def test_a_path_that_cannot_be_written_shows_before_the_work(tmp_path):
     assert model.largest_chunk == 0
 
 
-def test_without_matplotlib(tmp_path, monkeypatch):
+@pytest.mark.parametrize("module", ["matplotlib", "jinja2"])
+def test_without_an_optional_module(tmp_path, monkeypatch, module):
     X, y = table(50)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError, match=r"harmonicgp\[plot\]"):
         write_report(tmp_path / "r.html", LinearModel().fit(X, y), X, y)
 

@@ -15,15 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harmonicgp.tables import encoder as tables
-from harmonicgp.tables.encoder import (
-    MAX_LEVELS,
+from harmonicgp.tables import (
     TableEncoder,
     UnseenGapsWarning,
     UnseenLevelsWarning,
     check_kinds,
+    columns,
+    encodings,
     is_frame,
 )
+from harmonicgp.tables.encodings import MAX_LEVELS
 
 LIBRARIES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
 
@@ -258,7 +259,7 @@ def test_unseen_levels_are_told_of_once_for_each_column(frame, monkeypatch):
     ]
     assert warned(encoder, table) == expected
     assert encoder.transform(table, warn=False)[:, 3].tolist() == [0.0] * 5  # as a "no"
-    monkeypatch.setattr(tables, "CHUNK", 2)
+    monkeypatch.setattr(columns, "CHUNK", 2)
     assert warned(encoder, table) == expected  # chunks are summed
     assert warned(TableEncoder.from_state(json.loads(json.dumps(encoder.state()))), table) == expected
 
@@ -281,7 +282,7 @@ def test_warnings_of_two_parts_make_one():
 
 
 def test_too_many_rare_levels_are_forgotten(monkeypatch):
-    monkeypatch.setattr(tables, "MAX_RARE", 5)
+    monkeypatch.setattr(encodings, "MAX_RARE", 5)
     encoder = TableEncoder.fit(pa.table({"c": [f"l{i}" for i in range(30) for _ in range(2)]}))
     assert encoder.state()["columns"][0]["rare"] is None
     assert warned(encoder, pa.table({"c": ["new"]})) == []
@@ -524,7 +525,7 @@ def test_a_mixed_column_shows_examples(monkeypatch):
     table = pd.DataFrame({"odd": ["a", 1.5, None]})
     with pytest.raises(ValueError, match=r"'odd' mixes texts \('a'\) and numbers \(1.5\)"):
         TableEncoder.fit(table)
-    monkeypatch.setattr(tables, "CHUNK", 1)
+    monkeypatch.setattr(columns, "CHUNK", 1)
     with pytest.raises(ValueError, match="'odd' mixes text and numbers"):
         TableEncoder.fit(table)
 
@@ -597,11 +598,11 @@ def test_chunks_and_new_rows_change_nothing(data):
     except ValueError:
         return
     assert np.concatenate([encoder.transform(table.slice(i, 1)) for i in range(len(table))]).tolist() == X.tolist()
-    before, tables.CHUNK = tables.CHUNK, 3
+    before, columns.CHUNK = columns.CHUNK, 3
     try:
         again, Y = encoded(table, missing="impute")
     finally:
-        tables.CHUNK = before
+        columns.CHUNK = before
     assert again == encoder
     assert Y.tolist() == X.tolist()
 

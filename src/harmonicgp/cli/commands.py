@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import io
 import os
 import sys
@@ -12,10 +11,17 @@ from typing import Annotated
 
 import typer
 
-from harmonicgp.cli.benches import checkout, suites_in
+from harmonicgp.cli.benches import run_suite, suites
 from harmonicgp.cli.failures import GuardedGroup, UsageError
-from harmonicgp.cli.fields import fit_field, is_field, predict_field, refuse, say_field
-from harmonicgp.cli.models import News, load_any, load_fitted, new_estimator, score_rows
+from harmonicgp.cli.fields import (
+    fit_field,
+    is_field,
+    predict_field,
+    refuse_field_options,
+    refuse_table_options,
+    say_field,
+)
+from harmonicgp.cli.models import FitRun, fit_table, load_any, load_fitted, score_rows
 from harmonicgp.cli.options import (
     BUDGET,
     BY,
@@ -52,7 +58,6 @@ from harmonicgp.cli.options import (
     argument,
     check_course,
     check_features,
-    check_names,
     check_outputs,
     given,
     needed,
@@ -61,24 +66,10 @@ from harmonicgp.cli.options import (
     parse_columns,
     parse_levels,
 )
-from harmonicgp.cli.symmetries import as_options, parse_symmetry
-from harmonicgp.cli.tables import (
-    Problem,
-    errors_column,
-    files_module,
-    per_row,
-    predicted_columns,
-    read_rows,
-    say_index,
-    target_frame,
-    unwanted_index,
-    with_codes,
-    with_columns,
-    with_target,
-)
-from harmonicgp.cli.words import Speaker, count, did_you_mean, listing, say_fit, score_words
-
-BATCH_ROWS = 65536  #: rows that `predict` holds at a time
+from harmonicgp.cli.predictions import PredictionOptions, predict_table
+from harmonicgp.cli.symmetries import as_options
+from harmonicgp.cli.tables import ColumnRoles, TableTask, errors_column, per_row, read_rows, target_frame, with_target
+from harmonicgp.cli.words import Speaker, count, listing, say_fit, say_novelty, score_words
 
 app = typer.Typer(
     name="harmonicgp",
@@ -174,63 +165,33 @@ def fit(
     left out. Of a netCDF file the target is a variable with longitudes and latitudes; missing cells are left out, and further
     dimensions, such as time, are inputs (or slices, with --by).
     """
-    say = Speaker(quiet)
     check_outputs([output, *([report] if report else [])], inputs=[table])
-    if is_field(table):
-        refuse(
-            {
-                "columns": columns, "drop": drop, "weight": weight, "noise_std": noise_std, "classify": classify,
-                "missing": missing, "target_transform": target_transform, "likelihood": likelihood, "calibration": calibration,
-                "symmetry": symmetry, "warp": warp, "max_steps": max_steps, "time_budget": time_budget,
-                "checkpoint_dir": checkpoint_dir, "report": report,
-            },
-            "a fit",
-        )  # fmt: skip
-        if len(target) > 1:
-            raise UsageError("a fit of a netCDF file has one --target, its variable.")
-        arguments = given(kernel=kernel, n_inducing=n_inducing, t_max=t_max)
-        fit_field(table, target[0], covariate or [], output, arguments, by, test_fraction, seed, say)
-        return
-    for flag, value in (("--by", by), ("--t-max", t_max), ("--covariate", covariate)):
-        if value is not None and value != []:
-            raise UsageError(f"{flag} is for netCDF files.")
-    check_course(test_fraction, report, time_budget)
-    shape = {"symmetry": parse_symmetry(symmetry)} if symmetry is not None else {}
-    shape |= {"warp": None if warp == "none" else warp} if warp is not None else {}
-    kinds = parse_columns(columns or [])
-    problem = Problem.read(table, say, target, drop or [], kinds, classify, weight, noise_std)
-    arguments = given(
-        columns=kinds,
+    shared = given(kernel=kernel, n_inducing=n_inducing)
+    of_tables = given(
+        columns=columns,
+        drop=drop,
+        weight=weight,
+        noise_std=noise_std,
+        classify=classify or None,
         missing=missing,
         target_transform=target_transform,
         likelihood=likelihood,
         calibration=calibration,
-        kernel=kernel,
-        n_inducing=n_inducing,
+        symmetry=symmetry,
+        warp=warp,
         max_steps=max_steps,
         time_budget=time_budget,
         checkpoint_dir=checkpoint_dir,
+        report=report,
     )
-    model = new_estimator(problem, {**arguments, **shape, "random_state": seed, "progress": say.progress})
-    training, testing = problem.split(test_fraction, seed)
-    say("rows", f"{len(training):,} to learn from, {len(testing):,} set aside")
-    try:
-        model.fit(training.X, training.y, **training.per_row)
-    except KeyboardInterrupt:
-        goes_on = f"the same command goes on from {checkpoint_dir}" if checkpoint_dir else "nothing was written"
-        raise KeyboardInterrupt(f"stopped; {goes_on}.") from None
-    say_fit(model, say)
-    model.save(output)
-    say("model", str(output))
-    if len(testing):
-        news = News()
-        news.look(model, testing.X)
-        errors = testing.per_row.get("noise_std")
-        scores = score_rows(model, testing.X, testing.y, report, errors, file=output, set_aside=True)
-        say("scores", f"on the rows set aside, {score_words(scores)}")
-        news.warn()
-    if report:
-        say("report", str(report))
+    of_fields = given(by=by, t_max=t_max, covariate=covariate)
+    run = FitRun(output, report, test_fraction, seed, Speaker(quiet))
+    if is_field(table):
+        refuse_table_options(of_tables, "a fit")
+        fit_field(table, target, shared | of_fields, run)
+    else:
+        refuse_field_options(of_fields)
+        fit_table(table, target, shared | of_tables, run)
 
 
 @app.command(
@@ -261,48 +222,14 @@ def predict(
     Writes the table and, for a target COL, the columns COL_mean and COL_std; for a classification COL, the class, and
     COL_p_CLASS, the probabilities. Rows keep their order and are read in batches, so that a table need not fit into memory.
     """
-    from tqdm import tqdm
-
     say = Speaker(quiet)
     check_outputs([output], inputs=[table, model])
     if is_field(table):
-        refuse({"keep": keep, "quantiles": quantiles, "noise_std": noise_std}, "a prediction")
+        refuse_table_options({"keep": keep, "quantiles": quantiles, "noise_std": noise_std}, "a prediction")
         predict_field(model, table, output, latent, say)
-        return
-    levels = parse_levels(quantiles)
-    fitted = load_fitted(model)
-    if hasattr(fitted, "classes_") and (levels or latent):
-        raise UsageError(f"{model.name} is a classification: it has no {'--quantiles' if levels else '--latent'}.")
-    files = files_module()
-    features, news, added, errors, index = list(fitted.feature_names_in_), News(), [], None, []
-    wanted = [*features, *(keep or []), noise_std, getattr(fitted, "noise_name_", None)]
-    with files.TableWriter(output) as writer, tqdm(unit=" rows", unit_scale=True, disable=not say.progress) as bar:
-        for batch, written in files.stream_rows(table, batch_rows=BATCH_ROWS):
-            if batch.num_rows == 0:
-                continue
-            index = unwanted_index(batch, wanted)
-            batch, written = batch.drop_columns(index), written.drop_columns(index)
-            inputs = needed(features, fitted.unused_names(), batch.column_names)
-            check_features(inputs, batch.column_names, model.name, table.name)
-            check_names({"--keep": keep or []}, batch.column_names, table.name)
-            kept = batch if writer.typed else written
-            kept = kept.select(list(dict.fromkeys(keep))) if keep else kept
-            X = with_codes(batch.select(inputs), written, [name for name in fitted.level_names() if name in inputs])
-            news.look(fitted, X)
-            errors = errors_column(fitted, noise_std, batch, table.name)
-            known = per_row(batch, errors) if errors else None
-            new = predicted_columns(fitted, X, kept.column_names, levels, latent, known)
-            writer.write(with_columns(kept, new, table.name))
-            added = list(new)
-            bar.update(batch.num_rows)
-        if not news.rows:
-            raise ValueError(f"{table.name} has no rows.")
-    say_index(index, say)
-    if errors:
-        say("noise", errors)
-    say("predicted", f"{count(news.rows, 'row')} of {table.name}: {listing(added)}")
-    say("written", str(output))
-    news.say(fitted, say)
+    else:
+        options = PredictionOptions(keep or [], parse_levels(quantiles), latent, noise_std)
+        predict_table(model, table, output, options, say)
 
 
 @app.command(epilog=_examples("harmonicgp report model.hgp held-out.csv -o report.html"))
@@ -315,6 +242,8 @@ def report(
     debug: DEBUG = False,
 ) -> None:
     """Score a model on a table that has its target, and write a report."""
+    from harmonicgp.report.novelty import Novelty, ignore_unseen
+
     say = Speaker(quiet)
     check_outputs([output], inputs=[table, model])
     fitted = load_fitted(model)
@@ -325,16 +254,17 @@ def report(
     features = needed(features, fitted.unused_names(), data.column_names)
     check_features([*targets, *features], data.column_names, model.name, table.name)
     data = with_target(data, targets, table.name, say)
-    X, news = data.select(features), News()
-    news.look(fitted, X)
+    X = data.select(features)
     errors = errors_column(fitted, noise_std, data, table.name)
     if errors:
         say("noise", errors)
     known = per_row(data, errors) if errors else None
-    scores = score_rows(fitted, X, target_frame(data, targets), output, known, file=model)
+    novelty = Novelty.of(fitted, X)
+    with ignore_unseen():
+        scores = score_rows(fitted, X, target_frame(data, targets), output, known, file=model)
     say("scores", f"on {count(len(data), 'row')}, {score_words(scores)}")
     say("report", str(output))
-    news.say(fitted, say)
+    say_novelty(novelty, fitted, say)
 
 
 @app.command(
@@ -370,12 +300,12 @@ def suggest(
         if picture.suffix.lower() not in PICTURES:
             raise UsageError(f"--picture draws {listing(PICTURES)} files; got {picture}.")
     check_course(0.0, None, time_budget)
-    problem = Problem.read(table, say, target, drop or [], kinds, classify=classify)
+    task = TableTask.read(table, ColumnRoles(target, drop or [], kinds, classify), say)
     arguments = given(
         columns=kinds, missing=missing, target_transform=target_transform, kernel=kernel, time_budget=time_budget
     )
-    arguments |= {"random_state": seed, "progress": say.progress, "classify": problem.classify}
-    found = importlib.import_module("harmonicgp.symmetry.suggest").suggest_symmetry(problem.X, problem.y, **arguments)
+    arguments |= {"random_state": seed, "progress": say.progress, "classify": task.classify}
+    found = importlib.import_module("harmonicgp.symmetry.suggest").suggest_symmetry(task.X, task.y, **arguments)
     if quiet:
         typer.echo(found.suggested or "none")
     say("suggested", found.label(found.suggested) if found.suggested else "none")
@@ -429,17 +359,8 @@ def bench(
     debug: DEBUG = False,
 ) -> None:
     """Run a benchmark of this checkout, or list them."""
-    root = checkout()
-    suites = suites_in(root / "benchmarks")
     if suite is None:
-        for name, line in suites.items():
+        for name, line in suites().items():
             typer.echo(f"{name:<20}{line}")
         return
-    if suite not in suites:
-        raise UsageError(f"there is no benchmark {suite!r}{did_you_mean(suite, suites)}; there are {listing(suites)}.")
-    sys.path.insert(0, str(root))
-    run = importlib.import_module(f"benchmarks.{suite}").main
-    takes_arguments = bool(inspect.signature(run).parameters)
-    if ctx.args and not takes_arguments:
-        raise UsageError(f"the benchmark {suite} takes no arguments; got {' '.join(ctx.args)}.")
-    raise typer.Exit((run(ctx.args) if takes_arguments else run()) or 0)
+    raise typer.Exit(run_suite(suite, ctx.args))

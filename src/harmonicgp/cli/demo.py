@@ -26,7 +26,7 @@ def main(size: str = "medium", output: str | Path = "out") -> dict[str, float]:
     """Fit, print scores, write `relief.hgp`, `report.html` and `map.png` into the folder; returns the scores."""
     from harmonicgp.actions import Longitude
     from harmonicgp.estimators import HarmonicGPRegressor
-    from harmonicgp.report.report import write_report
+    from harmonicgp.report.document import write_report
     from harmonicgp.report.scores import Scores
 
     if size not in SIZES:

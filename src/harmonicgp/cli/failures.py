@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
 from harmonicgp._extras import MissingExtraError
-from harmonicgp.cli.words import SAID, complain, for_command_line, mute, warn
+from harmonicgp.cli.words import complain, mute
 
 
 class UsageError(Exception):
@@ -44,8 +46,7 @@ class GuardedGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command; warnings become one plain line each, errors one line and a code."""
         with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
-            SAID.clear()
+            warnings.showwarning = _shower()
             try:
                 return super().invoke(ctx)
             except (typer.Exit, typer.Abort):
@@ -72,12 +73,36 @@ def _explain(error: BaseException, debug: bool) -> int:
     if isinstance(error, OSError) and error.filename and error.strerror:
         complain(f"{os.fspath(error.filename)}: {error.strerror.lower()}.")
     elif isinstance(error, ValueError | OSError | MissingExtraError):
-        complain(for_command_line(str(error)) or type(error).__name__)
+        complain(_in_words(error))
     else:
         complain(f"{type(error).__name__}: {error} (unexpected: run it again with --debug to see where.)")
     return 1
 
 
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """`warnings.showwarning` for people: no file, no line."""
-    warn(str(message))
+def _in_words(error: Exception) -> str:
+    """What an error of the library says on the command line: where it advises an argument, the option instead."""
+    from harmonicgp.tables.notices import IdentifierColumnError, MissingValuesError
+
+    if isinstance(error, MissingValuesError):
+        return f"{error.problem}: drop those rows, or fit with --missing impute."
+    if isinstance(error, IdentifierColumnError):
+        option = drop_option(error.column)
+        return f"{error.problem}: drop it if it is an identifier ({option}), or encode it yourself."
+    return str(error) or type(error).__name__
+
+
+def drop_option(column: str) -> str:
+    """The option that leaves a column out."""
+    return f"--drop {shlex.quote(column)}"
+
+
+def _shower() -> Callable[..., None]:
+    """`warnings.showwarning` for one run: one plain line without file and line number, the same words only once."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        if str(message) not in shown:
+            shown.add(str(message))
+            complain(str(message), "warning: ")
+
+    return show

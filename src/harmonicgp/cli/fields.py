@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from harmonicgp._extras import require
 from harmonicgp.cli.failures import UsageError
+from harmonicgp.cli.models import FitRun
 from harmonicgp.cli.words import Speaker, count, did_you_mean, listing
 
 SUFFIXES = (".nc", ".nc4", ".cdf")
@@ -20,11 +19,20 @@ def is_field(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES
 
 
-def refuse(given: dict[str, Any], command: str) -> None:
-    """Raise for options that tables have and fields have not."""
-    unwanted = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
-    if unwanted:
+def refuse_table_options(given: Mapping[str, Any], command: str) -> None:
+    """Raise for options that are given and are for tables only."""
+    if unwanted := _options(given):
         raise UsageError(f"{command} of a netCDF file takes no {listing(unwanted)}.")
+
+
+def refuse_field_options(given: Mapping[str, Any]) -> None:
+    """Raise for options that are given and are for fields only."""
+    if unwanted := _options(given):
+        raise UsageError(f"{unwanted[0]} is for netCDF files.")
+
+
+def _options(given: Mapping[str, Any]) -> list[str]:
+    return [f"--{name.replace('_', '-')}" for name, value in given.items() if value not in (None, "", [])]
 
 
 def open_dataset(path: Path) -> Any:
@@ -47,34 +55,38 @@ def variable(data: Any, name: str, path: Path) -> Any:
     return data[name]
 
 
-def fit_field(path: Path, target: str, covariates: list[str], output: Path, arguments: dict[str, Any], by: str | None,
-              test: float, seed: int, say: Speaker) -> None:  # fmt: skip
-    """Fit a variable of a netCDF file, explained by others or not, and save the model."""
+def fit_field(path: Path, targets: list[str], options: dict[str, Any], run: FitRun) -> None:
+    """Fit a variable of a netCDF file, explained by others or not, save the model, and score the cells set aside."""
     import numpy as np
 
     from harmonicgp.globe.estimator import HarmonicGPGlobe
 
-    data = open_dataset(path)
+    if len(targets) > 1:
+        raise UsageError("a fit of a netCDF file has one --target, its variable.")
+    target, say, data = targets[0], run.say, open_dataset(path)
     field = variable(data, target, path)
-    others = {name: variable(data, name, path) for name in covariates if name != target}
-    model = HarmonicGPGlobe(**arguments, by=by, random_state=seed, progress=say.progress)
-    aside = np.random.default_rng(seed).random(field.shape) < test
+    covariates = [name for name in options.pop("covariate", []) if name != target]
+    for name in covariates:
+        variable(data, name, path)
+    model = HarmonicGPGlobe(**options, random_state=run.seed, progress=say.progress)
+    aside = np.random.default_rng(run.seed).random(field.shape) < run.test_fraction
     cells = np.isfinite(np.asarray(field.values, dtype=float))
-    kept, held = field.where(~aside), field.where(aside)
     say("cells", f"{int((cells & ~aside).sum()):,} to learn from, {int((cells & aside).sum()):,} set aside")
-    model.fit(data.assign({target: kept})[[target, *others]], target)
+    model.fit(data.assign({target: field.where(~aside)})[[target, *covariates]], target)
     say("fitted", f"in {model.seconds_:.0f} s")
     say_field(model, say)
-    model.save(output)
-    say("model", str(output))
+    model.save(run.output)
+    say("model", str(run.output))
     if (cells & aside).any():
-        scores = model.scores(data.assign({target: held})[[target, *others]])
+        scores = model.scores(data.assign({target: field.where(aside)})[[target, *covariates]])
         say("scores", f"on the cells set aside, RMSE {scores['rmse']:.4g}, NLL {scores['nll']:.4g}, "
             f"{100 * scores['coverage']:.1f} % within the 95 % error bars")  # fmt: skip
 
 
 def say_field(model: Any, say: Speaker) -> None:
-    """What a fitted field is made of."""
+    """Print what a fitted field is made of."""
+    from harmonicgp.report.facts import n_slices
+
     units = f" ({model.units_})" if model.units_ else ""
     say("field", f"{model.name_ or 'without a name'}{units}")
     if model.axes_ is not None:
@@ -112,12 +124,9 @@ def predict_field(model: Path, path: Path, output: Path, latent: bool, say: Spea
 
 
 def write_dataset(data: Any, path: Path) -> None:
-    """A netCDF file, whole or not at all."""
+    """Write a netCDF file, whole or not at all."""
+    from harmonicgp.io.container import replacing
+
     require("netCDF4", "geo", "writing netCDF files")
-    temporary = path.with_name(f".harmonicgp-{secrets.token_hex(8)}.nc")
-    try:
-        data.to_netcdf(temporary)
-        os.replace(temporary, path)
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+    with replacing(path) as file:
+        data.to_netcdf(file.name, engine="netcdf4")

@@ -1,17 +1,19 @@
-"""Models: made, loaded and scored, and what is new to them; the library is imported when one is."""
+"""Models of tables: made, fitted, loaded and scored. The library is imported on first use."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harmonicgp.cli.failures import UsageError
-from harmonicgp.cli.tables import Problem
-from harmonicgp.cli.words import Speaker, listing, warn
+from harmonicgp.cli.options import check_course, parse_columns
+from harmonicgp.cli.symmetries import parse_symmetry
+from harmonicgp.cli.tables import ColumnRoles, TableTask
+from harmonicgp.cli.words import Speaker, listing, say_fit, score_words
 
 
 def estimators_module() -> Any:
@@ -19,14 +21,14 @@ def estimators_module() -> Any:
     return importlib.import_module("harmonicgp.estimators")
 
 
-def new_estimator(problem: Problem, arguments: dict[str, Any]) -> Any:
+def new_estimator(task: TableTask, arguments: dict[str, Any]) -> Any:
     """An estimator that is not fitted yet; arguments that a classification does not have are refused."""
-    kind = getattr(estimators_module(), "HarmonicGPClassifier" if problem.classify else "HarmonicGPRegressor")
+    kind = getattr(estimators_module(), "HarmonicGPClassifier" if task.classify else "HarmonicGPRegressor")
     unknown = {*arguments} - {*inspect.signature(kind).parameters}
-    unknown |= {*problem.roles} - {*inspect.signature(kind.fit).parameters}
+    unknown |= {*task.roles} - {*inspect.signature(kind.fit).parameters}
     if unknown:
         options = listing(f"--{name.removeprefix('sample_').replace('_', '-')}" for name in sorted(unknown))
-        raise UsageError(f"a {'classification' if problem.classify else 'regression'} takes no {options}.")
+        raise UsageError(f"a {'classification' if task.classify else 'regression'} takes no {options}.")
     return kind(**arguments)
 
 
@@ -47,11 +49,12 @@ def load_any(path: Path) -> Any:
     return estimators_module().load_model(path)
 
 
-def score_rows(model: Any, X: Any, y: Any, report: Path | None, noise_std: Any = None, **words: Any) -> Any:
-    """The scores of a model on rows, and a report of them if one is wanted; `words` are for the report alone."""
+def score_rows(model: Any, X: Any, y: Any, report: Path | None, noise_std: Any = None, **settings: Any) -> Any:
+    """The scores of a model on rows, and a report if a path is given. `settings` go to `write_report`."""
     if report is not None:
-        write_report = importlib.import_module("harmonicgp.report.report").write_report
-        return write_report(report, model, X, y, noise_std=noise_std, **words)
+        from harmonicgp.report.document import write_report
+
+        return write_report(report, model, X, y, noise_std=noise_std, **settings)
     from harmonicgp.report.scores import classification_scores, regression_scores
 
     if hasattr(model, "classes_"):
@@ -59,39 +62,69 @@ def score_rows(model: Any, X: Any, y: Any, report: Path | None, noise_std: Any =
     return regression_scores(model, X, y, noise_std=noise_std)
 
 
-@dataclass
-class News:
-    """What is new to a model in the rows that it is given, summed over batches and said at the end."""
+@dataclass(frozen=True)
+class FitRun:
+    """What a run of `fit` writes, sets aside and prints, for tables and for fields."""
 
-    rows: int = 0
-    beyond: int = 0  #: rows beyond the data of the fit
-    columns: set[str] = field(default_factory=set)  #: in which they are
-    unseen: dict[Any, Any] = field(default_factory=dict)  #: warnings of what the fit has not seen, by kind and column
+    output: Path
+    report: Path | None
+    test_fraction: float
+    seed: int
+    say: Speaker
 
-    def look(self, model: Any, X: Any) -> None:
-        """Take in a batch; what it holds of unseen levels and gaps is from now on said here alone."""
-        from harmonicgp.report.case import UNSEEN, rows_beyond, what_is_new
 
-        masks, unseen = what_is_new(model, X)
-        for kind in UNSEEN:
-            warnings.simplefilter("ignore", kind)
-        for message in unseen:
-            key = type(message), message.column
-            self.unseen[key] = message if key not in self.unseen else self.unseen[key] + message
-        self.rows += len(X)
-        self.beyond += rows_beyond(masks)
-        self.columns |= masks.keys()
+def fit_table(path: Path, targets: list[str], options: dict[str, Any], run: FitRun) -> None:
+    """Fit a model to a table, save it, and score it on the rows set aside.
 
-    def warn(self) -> None:
-        """Say which levels and gaps are new."""
-        for message in self.unseen.values():
-            warn(str(message))
+    `options` are those that the user gave: roles of columns, and arguments of the estimator.
+    """
+    check_course(run.test_fraction, run.report, options.get("time_budget"))
+    options = {key: value for key, value in options.items() if key != "report"}
+    kinds = parse_columns(options.pop("columns", []))
+    roles = ColumnRoles(
+        targets,
+        options.pop("drop", []),
+        kinds,
+        options.pop("classify", False),
+        options.pop("weight", None),
+        options.pop("noise_std", None),
+    )
+    if "symmetry" in options:
+        options["symmetry"] = parse_symmetry(options["symmetry"])
+    if options.get("warp") == "none":
+        options["warp"] = None
+    if kinds:
+        options["columns"] = kinds
+    task, say = TableTask.read(path, roles, run.say), run.say
+    model = new_estimator(task, options | {"random_state": run.seed, "progress": say.progress})
+    training, testing = task.split(run.test_fraction, run.seed)
+    say("rows", f"{len(training):,} to learn from, {len(testing):,} set aside")
+    _fit(model, training, options.get("checkpoint_dir"))
+    say_fit(model, say)
+    model.save(run.output)
+    say("model", str(run.output))
+    if len(testing):
+        _score(model, testing, run)
+    if run.report:
+        say("report", str(run.report))
 
-    def say(self, model: Any, say: Speaker) -> None:
-        """Say which levels and gaps are new, and how many rows lie beyond the data."""
-        from harmonicgp.report.case import beyond_in_words
 
-        self.warn()
-        if self.beyond:
-            columns = [name for name in model.encoded_names_ if name in self.columns]
-            say("note", beyond_in_words(self.beyond, self.rows, columns, hasattr(model, "classes_")))
+def _fit(model: Any, training: TableTask, checkpoint_dir: Path | None) -> None:
+    try:
+        model.fit(training.X, training.y, **training.per_row)
+    except KeyboardInterrupt:
+        goes_on = f"the same command goes on from {checkpoint_dir}" if checkpoint_dir else "nothing was written"
+        raise KeyboardInterrupt(f"stopped; {goes_on}.") from None
+
+
+def _score(model: Any, testing: TableTask, run: FitRun) -> None:
+    """Score the rows set aside, print the scores, and warn of what the fit has not seen."""
+    from harmonicgp.report.novelty import Novelty, ignore_unseen
+
+    novelty = Novelty.of(model, testing.X)
+    with ignore_unseen():
+        errors = testing.per_row.get("noise_std")
+        scores = score_rows(model, testing.X, testing.y, run.report, errors, file=run.output, set_aside=True)
+    run.say("scores", f"on the rows set aside, {score_words(scores)}")
+    for warning in novelty.unseen:
+        warnings.warn(warning, stacklevel=2)

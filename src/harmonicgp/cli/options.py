@@ -196,7 +196,7 @@ def is_number(text: str) -> bool:
 
 def given(**arguments: Any) -> dict[str, Any]:
     """The arguments that were given: the others keep the library's defaults."""
-    return {name: value for name, value in arguments.items() if value is not None and value != {}}
+    return {name: value for name, value in arguments.items() if value not in (None, {}, [])}
 
 
 # What must be met ----------------------------------------------------------------------------------------------------
@@ -208,8 +208,8 @@ def check_course(test_fraction: float, report: Path | None, time_budget: float |
         raise UsageError(f"--test-fraction must be at least 0 and below 1; got {test_fraction:g}.")
     if report is not None and test_fraction == 0:
         raise UsageError("--report needs rows set aside: give a --test-fraction above 0.")
-    if report is not None:
-        require("matplotlib", "plot", "a report")
+    for module in ("matplotlib", "jinja2") if report is not None else ():
+        require(module, "plot", "a report")
     if time_budget is not None and not 0 < time_budget < math.inf:
         raise UsageError(f"--time-budget takes a number of seconds above 0; got {time_budget:g}.")
 

@@ -134,7 +134,9 @@ def as_options(arguments: Mapping[str, Any], names: Sequence[str]) -> str:
             text = ",".join(f"{key}={kind}" for key, kind in zip(keys, kinds, strict=True))
         elif name == "symmetry":
             text = repr(value)
-            if "<" in text:  # an action whose parts no text holds
+            try:
+                parse_symmetry(text)
+            except UsageError:  # an action whose parts no text holds
                 return ""
         words += [f"--{name}", shlex.quote(text)]
     return " ".join(words)

@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from harmonicgp._extras import require
-from harmonicgp.cli.failures import UsageError
+from harmonicgp.cli.failures import UsageError, drop_option
 from harmonicgp.cli.options import Columns, check_apart, check_names, given, is_number
-from harmonicgp.cli.words import Speaker, count, for_command_line, listing, warn
+from harmonicgp.cli.words import Speaker, count, listing
 
 
 @dataclass(frozen=True)
-class Problem:
-    """A table as a fit sees it: inputs, target, and what else is known of each row."""
+class ColumnRoles:
+    """What the command line says of the columns of a table."""
+
+    targets: list[str]
+    drop: list[str]
+    kinds: Columns
+    classify: bool = False
+    weight: str | None = None
+    noise_std: str | None = None
+
+    def by_option(self) -> dict[str, list[str]]:
+        """The columns that each option names."""
+        single = {"--weight": self.weight, "--noise-std": self.noise_std}
+        named = {"--target": self.targets, "--drop": self.drop, "--columns": list(self.kinds)}
+        return named | {option: [column] for option, column in single.items() if column is not None}
+
+
+@dataclass(frozen=True)
+class TableTask:
+    """A table as a fit sees it: inputs, targets, and weights or known errors of the rows."""
 
     table: Any  #: the rows that have a target
     inputs: list[str]
@@ -25,43 +44,32 @@ class Problem:
     roles: dict[str, str]  #: argument of fit -> column
 
     @classmethod
-    def read(
-        cls,
-        path: Path,
-        say: Speaker,
-        targets: list[str],
-        drop: list[str],
-        kinds: Columns,
-        classify: bool = False,
-        weight: str | None = None,
-        noise_std: str | None = None,
-    ) -> Problem:
-        """Read a table and give every column its part; names that are not there or have two parts are refused."""
-        known = {"--weight": weight, "--noise-std": noise_std}
-        parts = {"--target": targets, "--drop": drop, "--columns": list(kinds)}
-        parts |= {option: [column] for option, column in known.items() if column is not None}
-        table = read_rows(path, say, [column for part in parts.values() for column in part])
-        check_names(parts, table.column_names, path.name)
-        check_apart(parts)
-        away = {column for option in parts if option != "--columns" for column in parts[option]}
+    def read(cls, path: Path, roles: ColumnRoles, say: Speaker) -> TableTask:
+        """Read a table and give every column its role. Names that are absent or have two roles are refused."""
+        options = roles.by_option()
+        table = read_rows(path, say, [column for columns in options.values() for column in columns])
+        check_names(options, table.column_names, path.name)
+        check_apart(options)
+        away = {column for option, columns in options.items() if option != "--columns" for column in columns}
         inputs = [column for column in table.column_names if column not in away]
         if not inputs:
             raise UsageError(f"{path.name} has no column left for the inputs.")
         for column in inputs:
-            if column not in kinds and _counts_rows(table[column]):
-                say("note", for_command_line(f"{column!r} counts the rows: drop it if it is an identifier."))
-        table = with_target(table, targets, path.name, say)
-        classes = [target for target in targets if _is_class(table, target, classify)]
-        if classes and len(targets) > 1:
+            if column not in roles.kinds and _counts_rows(table[column]):
+                say("note", f"{column!r} counts the rows: drop it if it is an identifier ({drop_option(column)}).")
+        table = with_target(table, roles.targets, path.name, say)
+        classes = [target for target in roles.targets if _is_class(table, target, roles.classify)]
+        if classes and len(roles.targets) > 1:
             raise UsageError(f"several targets must all be numbers; {classes[0]!r} has classes: fit it on its own.")
-        for option in parts.keys() & known.keys():
-            check_numbers(table, parts[option][0], option)
-        problem = cls(table, inputs, targets, bool(classes), given(sample_weight=weight, noise_std=noise_std))
-        problem.describe(kinds, say)
-        return problem
+        for option in options.keys() & {"--weight", "--noise-std"}:
+            check_numbers(table, options[option][0], option)
+        per_row = given(sample_weight=roles.weight, noise_std=roles.noise_std)
+        task = cls(table, inputs, roles.targets, bool(classes), per_row)
+        task.describe(roles.kinds, say)
+        return task
 
     def describe(self, kinds: Columns, say: Speaker) -> None:
-        """Say the part of each column."""
+        """Print the role of each column."""
         task = count(len(self.table[self.targets[0]].unique()), "class") if self.classify else "regression"
         say("target", f"{listing(self.targets)} ({task})")
         types = self.table.schema
@@ -87,7 +95,7 @@ class Problem:
         """Weights and known errors with the names of their columns, as `fit` takes them."""
         return {argument: per_row(self.table, column) for argument, column in self.roles.items()}
 
-    def split(self, fraction: float, seed: int) -> tuple[Problem, Problem]:
+    def split(self, fraction: float, seed: int) -> tuple[TableTask, TableTask]:
         """Rows to learn from and rows set aside, both in the order of the table; a seed always sets the same aside."""
         import numpy as np
 
@@ -100,7 +108,7 @@ class Problem:
             aside &= np.isin(y, np.unique(y[~aside]))
         return self._rows(~aside), self._rows(aside)
 
-    def _rows(self, mask: Any) -> Problem:
+    def _rows(self, mask: Any) -> TableTask:
         import pyarrow
 
         return replace(self, table=self.table.filter(pyarrow.array(mask)))
@@ -224,9 +232,10 @@ def errors_column(model: Any, wanted: str | None, table: Any, name: str) -> str 
     if column is not None:
         check_numbers(table, column, "--noise-std")
     elif fitted is not None:
-        warn(
+        warnings.warn(
             f"the model was fitted with known errors of each row ({fitted}): error bars here are without them; give "
-            "--noise-std."
+            "--noise-std.",
+            stacklevel=2,
         )
     return column
 
@@ -238,43 +247,6 @@ def check_numbers(table: Any, column: str, option: str) -> None:
         raise UsageError(f"{option} needs a column of numbers; {column!r} is of type {kind}.")
     if holes:
         raise ValueError(f"{count(holes, 'row')} without a value of {column!r} ({option}): fill or drop them first.")
-
-
-def predicted_columns(
-    model: Any, X: Any, taken: Sequence[str], levels: Mapping[str, float], latent: bool, noise_std: Any = None
-) -> dict[str, Any]:
-    """The columns that a prediction adds, by their names."""
-    import numpy as np
-
-    names, n = list(model.target_names_), X.num_rows
-    columns: dict[str, Any] = {}
-    if hasattr(model, "classes_"):
-        p, classes = model.predict_proba(X), np.asarray(model.classes_)
-        column = names[0] if names[0] not in taken else f"{names[0]}_predicted"  # the truth stays beside it
-        return {column: classes[p.argmax(1)]} | {f"{names[0]}_p_{value}": p[:, k] for k, value in enumerate(classes)}
-    mean, std = (part.reshape(n, -1) for part in model.predict(X, return_std=True, noise_std=noise_std))
-    f = [part.reshape(n, -1) for part in model.predict_f(X, return_std=True)] if latent else []
-    q = None
-    if levels:
-        q = model.predict_quantiles(X, list(levels.values()), noise_std=noise_std).reshape(n, len(levels), -1)
-    for k, name in enumerate(names):
-        columns |= {f"{name}_mean": mean[:, k], f"{name}_std": std[:, k]}
-        if q is not None:
-            columns |= {f"{name}_{end}": q[:, i, k] for i, end in enumerate(levels)}
-        if f:
-            columns |= {f"{name}_f_mean": f[0][:, k], f"{name}_f_std": f[1][:, k]}
-    return columns
-
-
-def with_columns(table: Any, new: Mapping[str, Any], name: str) -> Any:
-    """A table with columns added; a name that is taken already is refused."""
-    import pyarrow
-
-    for column, values in new.items():
-        if column in table.column_names:
-            raise UsageError(f"{name} has a column {column!r} already: rename it, or name with --keep what to write.")
-        table = table.append_column(column, pyarrow.array(values))
-    return table
 
 
 def with_codes(batch: Any, written: Any, names: Sequence[str]) -> Any:

@@ -1,19 +1,16 @@
-"""What a command says: entries on stdout, complaints and warnings on stderr, and the words they are made of."""
+"""What a command prints: entries on stdout, complaints on stderr, and the words they are made of."""
 
 from __future__ import annotations
 
 import difflib
 import os
-import re
-import shlex
 import shutil
 import sys
 import textwrap
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
-
-SAID: set[str] = set()  #: warnings of this run: the same words once
 
 
 @dataclass(frozen=True)
@@ -45,13 +42,6 @@ def complain(message: str, label: str = "error: ") -> None:
     print(f"{label}{' '.join(message.split())}", file=sys.stderr, flush=True)
 
 
-def warn(message: str) -> None:
-    """A warning, if the same words have not been said in this run."""
-    if message not in SAID:
-        SAID.add(message)
-        complain(message, "warning: ")
-
-
 def mute() -> None:
     """Let what is still to be said vanish: nobody listens at the other end of the pipe."""
     try:
@@ -79,40 +69,35 @@ def listing(names: Iterable[Any], most: int = 20) -> str:
     return ", ".join(words[:most]) + (f" and {len(words) - most:,} more" if len(words) > most else "")
 
 
-def for_command_line(text: str) -> str:
-    """The library's words with the options that do what they advise.
-
-    Examples:
-        >>> for_command_line("column 'a b' holds text that hardly repeats: drop it if it is an identifier.")
-        "column 'a b' holds text that hardly repeats: drop it if it is an identifier (--drop 'a b')."
-    """
-    text = text.replace('fit with missing="impute"', "fit with --missing impute")
-    named = re.match(r"(?:column )?('[^']*'|\"[^\"]*\")", text)
-    if named:
-        drop = "drop it if it is an identifier"
-        text = text.replace(drop, f"{drop} (--drop {shlex.quote(named[1][1:-1])})")
-    return text
-
-
 def say_fit(model: Any, say: Speaker) -> None:
-    """Symmetry, steps and seconds of a fitted model, and what was done to the columns; what can harm goes to stderr."""
-    say("symmetry", _shape_words(model))
+    """Print symmetry, steps and seconds of a fitted model, and what was done to the columns. Warnings go to stderr."""
+    say("symmetry", _symmetry_words(model))
     say("fitted", f"{count(model.n_steps_, 'step')} in {sum(model.timings_.values()):.1f} s")
-    for line in model.notes_:
-        say("note", line)
-    for line in model.warnings_:
-        warn(line)
+    for note in model.notes_:
+        say("note", note)
+    for warning in model.warnings_:
+        warnings.warn(warning, stacklevel=2)
 
 
-def _shape_words(model: Any) -> str:
-    """The symmetry, the columns that it moves where the user has named it, and whether columns were made normal."""
-    choice, candidate = model.symmetry_, getattr(model.symmetry_, "candidate", None)
-    words = str(choice).partition("\n")[0]
-    if getattr(choice, "action", None) is not None and choice.reason == "as asked":
+def _symmetry_words(model: Any) -> str:
+    """The symmetry, the columns that it moves where the user has named it, and whether columns were transformed."""
+    from harmonicgp.report.facts import Origin, symmetry_origin
+
+    choice, words = model.symmetry_, model.symmetry_.name
+    if choice.action is not None and symmetry_origin(model) is Origin.REQUEST:
         from harmonicgp.symmetry.choice import with_names
 
-        words = f"{with_names(choice.name, choice.action, model.encoded_names_)}: as asked"
-    return words + ("; skewed columns made normal" if getattr(candidate, "warp", False) else "")
+        words = with_names(words, choice.action, model.encoded_names_)
+    words += f": {choice.reason}" if choice.reason else ""
+    return words + ("; skewed columns made normal" if choice.candidate.warp else "")
+
+
+def say_novelty(novelty: Any, model: Any, say: Speaker) -> None:
+    """Warn of levels and gaps that the fit has not seen, and print how many rows are out of range."""
+    for warning in novelty.unseen:
+        warnings.warn(warning, stacklevel=2)
+    if sentence := novelty.sentence(model):
+        say("note", sentence)
 
 
 def score_words(scores: Any) -> str:

@@ -17,8 +17,9 @@ from harmonicgp.groups import Resolution, check_resolution
 from harmonicgp.inference.statistics import MAX_DENSE
 from harmonicgp.kernels.profiles import NAMED_PROFILES
 from harmonicgp.tables.arrays import validated
-from harmonicgp.tables.encoder import Kind, TableEncoder, check_kinds, is_frame
+from harmonicgp.tables.encoder import TableEncoder, is_frame
 from harmonicgp.tables.inputs import Array, Inputs, check_size
+from harmonicgp.tables.kinds import Kind, check_kinds
 from harmonicgp.training import Callback, Schedule
 
 

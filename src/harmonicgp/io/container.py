@@ -72,7 +72,7 @@ def replacing(path: PathLike) -> Iterator[BinaryIO]:
 
     Durable: the bytes are on the disk before the name points to them. Permissions are those that `open` would give.
     """
-    target = _writable(path)
+    target = writable(path)
     temporary = target.with_name(f".{_KEY}-{secrets.token_hex(8)}.tmp")
     file = open(temporary, "xb")  # noqa: SIM115 - closed below, before it is renamed
     try:
@@ -130,7 +130,7 @@ def write_container(
         file.write(data)
 
 
-def _writable(path: PathLike) -> Path:
+def writable(path: PathLike) -> Path:
     """The file that `open(path, "w")` would write to, links followed; an error that says what is wrong if it would not."""
     target = Path(os.path.realpath(path))
     if target.is_dir():

@@ -1,15 +1,26 @@
 """Everything between a user's file or frame and arrays of numbers."""
 
-from harmonicgp.tables.encoder import Kind, TableEncoder, UnseenGapsWarning, UnseenLevelsWarning, check_kinds, is_frame
+from harmonicgp.tables.encoder import TableEncoder, is_frame
+from harmonicgp.tables.kinds import Kind, check_kinds
+from harmonicgp.tables.notices import (
+    IdentifierColumnError,
+    MissingValuesError,
+    UnseenGapsWarning,
+    UnseenLevelsWarning,
+    UnseenWarning,
+)
 from harmonicgp.tables.streams import index_columns, read_table, stream_rows, stream_table
 from harmonicgp.tables.writing import TableWriter
 
 __all__ = [
+    "IdentifierColumnError",
     "Kind",
+    "MissingValuesError",
     "TableEncoder",
     "TableWriter",
     "UnseenGapsWarning",
     "UnseenLevelsWarning",
+    "UnseenWarning",
     "check_kinds",
     "index_columns",
     "is_frame",

@@ -1,24 +1,23 @@
-"""One column: the kind that is declared of it, the role of what it holds, and its values as NumPy has them."""
+"""One column of a table: the role of its values, and the values as NumPy arrays."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from numbers import Real
-from operator import index as as_integer
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import narwhals as nw
 import numpy as np
 
-Kind: TypeAlias = Literal["longitude", "latitude"] | tuple[Literal["periodic"], float]
 Array: TypeAlias = np.ndarray[Any, Any]
 Series: TypeAlias = nw.Series[Any]
 
+CHUNK = 65536  #: rows that are turned into Python objects at a time
 DAY = 86_400_000_000  # microseconds
 _HOUR = 3_600_000_000
 YEAR = 365.25  # days
@@ -53,82 +52,20 @@ _TYPES = (
 )
 
 
-# What is declared ----------------------------------------------------------------------------------------------------
+# Roles --------------------------------------------------------------------------------------------------------------
 
 
-def check_kinds(columns: Mapping[str | int, Kind] | None, names: Sequence[str] | None, d: int) -> dict[int, Kind]:
-    """What is said of the d columns, by column number; `names` is None for a plain array.
-
-    Examples:
-        >>> check_kinds({"lon": "longitude", "lat": "latitude", -1: ("periodic", 24)}, ["lat", "lon", "hour"], 3)
-        {1: 'longitude', 0: 'latitude', 2: ('periodic', 24.0)}
-    """
-    if columns is None:
-        return {}
-    if not isinstance(columns, Mapping):
-        raise TypeError(f"columns must be a dict from columns to kinds; got {type(columns).__name__}.")
-    kinds: dict[int, Kind] = {}
-    for key, kind in columns.items():
-        number = _column_number(key, names, d)
-        if number in kinds:
-            raise ValueError(f"columns speaks twice of the same column: {key!r} is column {number}.")
-        kinds[number] = _check_kind(key, kind)
-    counts = Counter(kinds.values())
-    pairs: tuple[tuple[Kind, Kind], ...] = ("latitude", "longitude"), ("longitude", "latitude")
-    for kind, partner in pairs:
-        if counts[kind] > 1:
-            raise ValueError(
-                f"columns declares more than one {kind}: one pair of latitude and longitude is understood."
-            )
-        if counts[kind] and not counts[partner]:
-            rather = " (a longitude alone is ('periodic', 360))" if kind == "longitude" else ""
-            raise ValueError(f"columns declares a {kind} and no {partner}: name both{rather}.")
-    return kinds
-
-
-def _column_number(key: object, names: Sequence[str] | None, d: int) -> int:
-    if isinstance(key, str):
-        if names is None:
-            raise ValueError(f"columns names {key!r}, but the inputs are an array without names: use column numbers.")
-        if key not in names:
-            raise ValueError(f"columns names {key!r}, which is not in the table; it has {listed(names)}.")
-        return list(names).index(key)
-    try:
-        number = as_integer(key)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is None or isinstance(key, bool):
-        raise ValueError(f"the keys of columns are names or numbers of columns; got {key!r}.")
-    if not -d <= number < d:
-        raise ValueError(f"columns speaks of column {number}; there are {d}, numbered from 0.")
-    return number % d
-
-
-def _check_kind(key: object, kind: object) -> Kind:
-    if kind == "longitude" or kind == "latitude":
-        return kind
-    if isinstance(kind, tuple | list) and len(kind) == 2 and kind[0] == "periodic":
-        period = kind[1]
-        if isinstance(period, Real) and not isinstance(period, bool) and 0 < float(period) < math.inf:
-            return ("periodic", float(period))
-        raise ValueError(f"column {key!r}: a period must be a positive number; got {period!r}.")
-    raise ValueError(f"column {key!r}: a kind is 'longitude', 'latitude' or ('periodic', period); got {kind!r}.")
-
-
-def listed(names: Sequence[object], most: int = 10) -> str:
-    """The first names, and how many more there are."""
-    shown = ", ".join(repr(name) for name in names[:most])
-    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-# What it holds -------------------------------------------------------------------------------------------------------
+def chunks_of(series: Series) -> Iterator[Series]:
+    """The series in pieces of `CHUNK` rows."""
+    for start in range(0, len(series), CHUNK):
+        yield series[start : start + CHUNK]
 
 
 def role_of(chunk: Series, name: str) -> str:
     """What these rows hold: a role, or "empty"."""
-    known = "number" if chunk.dtype.is_numeric() else _ROLES.get(type(chunk.dtype).__name__)
-    if known:
-        return known
+    role_of_type = "number" if chunk.dtype.is_numeric() else _ROLES.get(type(chunk.dtype).__name__)
+    if role_of_type:
+        return role_of_type
     if type(chunk.dtype).__name__ not in ("Object", "Unknown"):
         raise ValueError(f"column {name!r} is of type {chunk.dtype}: turn it into numbers, text or dates, or drop it.")
     examples: dict[str, Any] = {}
@@ -150,7 +87,44 @@ def plural(role: str) -> str:
     return {"text": "text", "level": "text", "category": "categories"}.get(role, role + "s")
 
 
-# What is read --------------------------------------------------------------------------------------------------------
+def fit_role(series: Series, mass: Array, notes: list[str]) -> tuple[str, Counter[str]]:
+    """The role of a whole column, and the weight of each text if it is a column of levels."""
+    name = series.name
+    roles = {role: chunk for chunk in chunks_of(series) if (role := role_of(chunk, name)) != "empty"}
+    if len(roles) > 1:
+        raise ValueError(f"column {name!r} mixes {' and '.join(plural(role) for role in roles)}: make it one of them.")
+    role = next(iter(roles), "empty")
+    if role not in ("text", "category"):
+        return role, Counter()
+    counts: Counter[str] = Counter()
+    start = 0
+    for chunk in chunks_of(series):
+        for text, weight in zip(texts_of(chunk, role), mass[start:].tolist(), strict=False):
+            if text is not None:
+                counts[text] += weight
+        start += len(chunk)
+    for read in ("number", "date", "time") if role == "text" and counts else ():
+        if all(parse(text, read) is not None for text in counts):
+            notes.append(f"{name!r} holds {read}s written as text, and is read as {read}s.")
+            return read, Counter()
+    if role == "text":
+        _refuse_typos(name, counts)
+    return ("level" if counts else "empty"), counts
+
+
+def _refuse_typos(name: str, counts: Counter[str]) -> None:
+    """Refuse a column of numbers or dates in which a few cells are something else."""
+    for read in ("number", "date", "time"):
+        odd = [text for text in counts if parse(text, read) is None]
+        if len(counts) - len(odd) >= 10 and len(odd) <= 0.1 * len(counts):
+            shown = ", ".join(repr(text[:40]) for text in odd[:3]) + (", ..." if len(odd) > 3 else "")
+            raise ValueError(
+                f"column {name!r} reads as {plural(read)}, but for {shown}: mend or empty those cells, or make it text that "
+                "cannot be read so."
+            )
+
+
+# Values --------------------------------------------------------------------------------------------------------------
 
 
 def _values_of(chunk: Series) -> list[Any]:

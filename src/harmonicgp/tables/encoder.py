@@ -8,58 +8,19 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import narwhals as nw
 import numpy as np
 
-from harmonicgp.tables.columns import (
-    DAY,
-    SEASONS,
-    YEAR,
-    Array,
-    Kind,
-    Series,
-    check_kinds,
-    floats_of,
-    instants_of,
-    listed,
-    looks_like_date,
-    parse,
-    plural,
-    role_of,
-    telling_parts,
-    texts_of,
-    zone_of,
-)
-from harmonicgp.tables.encodings import (
-    COLUMNS,
-    Column,
-    Dates,
-    Levels,
-    Numbers,
-    UnseenGapsWarning,
-    UnseenLevelsWarning,
-)
-
-__all__ = [
-    "MAX_LEVELS",
-    "Kind",
-    "Missing",
-    "TableEncoder",
-    "UnseenGapsWarning",
-    "UnseenLevelsWarning",
-    "check_kinds",
-    "is_frame",
-]
+from harmonicgp.tables.columns import Array, Series, chunks_of, fit_role
+from harmonicgp.tables.encodings import COLUMNS, Column, fit_encoding
+from harmonicgp.tables.kinds import Kind, check_kinds, listed
+from harmonicgp.tables.notices import MissingValuesError, Remarks, UnseenWarning
 
 Missing: TypeAlias = Literal["refuse", "impute"]
-
-MAX_LEVELS = 20  #: columns of 0 and 1 that one column of text may become
-MAX_RARE = 10_000  #: rare levels that are kept by name, to tell them from new ones
-CHUNK = 65536  #: rows that are turned into Python objects at a time
 
 
 def is_frame(X: object) -> bool:
@@ -76,14 +37,6 @@ def is_frame(X: object) -> bool:
         or nw.dependencies.is_polars_dataframe(X)
         or nw.dependencies.is_pyarrow_table(X)
     )
-
-
-@dataclass
-class _Remarks:
-    """What was done to the columns that a user should know, in sentences: as information, and what can harm."""
-
-    notes: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -130,11 +83,11 @@ class TableEncoder:
         names = table.columns
         kinds = check_kinds(columns, names, len(names))
         fitted: list[Column] = []
-        remarks = _Remarks()
+        remarks = Remarks()
         gaps: dict[str, int] = {}
         for number, name in enumerate(names):
-            role, counts = _role_in_fit(table[name], name, mass, remarks.notes)
-            column, gaps[name] = _fit_column(
+            role, counts = fit_role(table[name], mass, remarks.notes)
+            column, gaps[name] = fit_encoding(
                 table[name], role, counts, kinds.get(number), missing == "impute", mass, remarks
             )
             if column is not None:
@@ -167,33 +120,23 @@ class TableEncoder:
         none in the fit an `UnseenGapsWarning`, unless `warn` is off.
         """
         table = _opened(frame)
-        absent = [column.name for column in self.columns if column.name not in table.columns]
-        if not set(absent) <= set(idle):
-            absent = [name for name in absent if name not in idle]
+        absent = [column.name for column in self.columns if column.name not in (*table.columns, *idle)]
+        if absent:
             raise ValueError(f"the table lacks columns of the fit: {listed(absent)}; it has {listed(table.columns)}.")
-        x = np.empty((len(table), len(self.encoded_names)))
-        gaps: Counter[str] = Counter()
-        unseen: dict[str, Counter[str]] = {}
+        x = np.zeros((len(table), len(self.encoded_names)))
+        gaps: dict[str, int] = {}
+        notices: list[UnseenWarning] = []
         left = 0
         for column in self.columns:
-            right, top = left + len(column.labels), 0
-            unseen[column.name] = Counter()
-            if column.name in absent:
-                x[:, left:right] = 0.0
-            for chunk in _chunks(table[column.name]) if column.name not in absent else ():
-                values, gone, new = column.encode(chunk)
-                x[top : top + len(gone), left:right] = values
-                gaps[column.name] += int(gone.sum())
-                unseen[column.name].update(new)
-                top += len(gone)
+            right = left + len(column.labels)
+            if column.name in table.columns:
+                gaps[column.name], unseen = _encode(column, table[column.name], x[:, left:right])
+                notices += column.notices(gaps[column.name], unseen)
             left = right
         if self.missing == "refuse":
             _refuse_missing(gaps)
-        for column in self.columns if warn else ():
-            if isinstance(column, Levels) and (new := unseen[column.name]):
-                warnings.warn(UnseenLevelsWarning(column.name, list(new), new.total(), column.fate), stacklevel=2)
-            if gaps[column.name] and column.filling:
-                warnings.warn(UnseenGapsWarning(column.name, gaps[column.name], column.filling), stacklevel=2)
+        for notice in notices if warn else ():
+            warnings.warn(notice, stacklevel=2)
         return x
 
     def state(self) -> dict[str, Any]:
@@ -220,8 +163,8 @@ class TableEncoder:
             for entry in state["columns"]:
                 fields = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
                 columns.append(COLUMNS[str(fields.pop("type"))](**fields))
-            told = list(state["notes"]), list(state.get("warnings", ()))  # older files have notes only
-            return cls(list(state["names"]), columns, state["missing"], *told)
+            notes, warnings = list(state["notes"]), list(state.get("warnings", ()))  # older files have notes only
+            return cls(list(state["names"]), columns, state["missing"], notes, warnings)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no state of a TableEncoder: {error!r}.") from None
 
@@ -241,139 +184,18 @@ def _opened(frame: Any) -> nw.DataFrame[Any]:
     return nw.from_native(frame, eager_only=True)
 
 
-def _chunks(series: Series) -> Iterator[Series]:
-    for start in range(0, len(series), CHUNK):
-        yield series[start : start + CHUNK]
+def _encode(column: Column, series: Series, out: Array) -> tuple[int, Counter[str]]:
+    """Write a column's numbers to `out` [n, k]; return how many values are missing, and the levels that are new."""
+    gaps, unseen, start = 0, Counter[str](), 0
+    for chunk in chunks_of(series):
+        values, gone, new = column.encode(chunk)
+        out[start : start + len(gone)] = values
+        gaps += int(gone.sum())
+        unseen.update(new)
+        start += len(gone)
+    return gaps, unseen
 
 
 def _refuse_missing(gaps: Mapping[str, int]) -> None:
-    counts = [f"{name!r} ({count} row{'s' * (count > 1)})" for name, count in gaps.items() if count]
-    if counts:
-        shown = ", ".join(counts[:10]) + (f" and {len(counts) - 10} more columns" if len(counts) > 10 else "")
-        raise ValueError(f'values are missing in {shown}: drop those rows, or fit with missing="impute".')
-
-
-def _role_in_fit(series: Series, name: str, mass: Array, notes: list[str]) -> tuple[str, Counter[str]]:
-    """The role of a whole column, and how often each text occurs if it is one of levels."""
-    roles = {role: chunk for chunk in _chunks(series) if (role := role_of(chunk, name)) != "empty"}
-    if len(roles) > 1:
-        raise ValueError(f"column {name!r} mixes {' and '.join(plural(role) for role in roles)}: make it one of them.")
-    role = next(iter(roles), "empty")
-    if role not in ("text", "category"):
-        return role, Counter()
-    counts: Counter[str] = Counter()
-    start = 0
-    for chunk in _chunks(series):
-        for text, weight in zip(texts_of(chunk, role), mass[start:].tolist(), strict=False):
-            if text is not None:
-                counts[text] += weight
-        start += len(chunk)
-    for read in ("number", "date", "time") if role == "text" and counts else ():
-        if all(parse(text, read) is not None for text in counts):
-            notes.append(f"{name!r} holds {read}s written as text, and is read as {read}s.")
-            return read, Counter()
-    if role == "text":
-        _refuse_typos(name, counts)
-    return ("level" if counts else "empty"), counts
-
-
-def _refuse_typos(name: str, counts: Counter[str]) -> None:
-    """Refuse a column of numbers or dates in which a few cells are something else."""
-    for read in ("number", "date", "time"):
-        odd = [text for text in counts if parse(text, read) is None]
-        if len(counts) - len(odd) >= 10 and len(odd) <= 0.1 * len(counts):
-            shown = ", ".join(repr(text[:40]) for text in odd[:3]) + (", ..." if len(odd) > 3 else "")
-            raise ValueError(
-                f"column {name!r} reads as {plural(read)}, but for {shown}: mend or empty those cells, or make it text that "
-                "cannot be read so."
-            )
-
-
-def _fit_column(series: Series, role: str, counts: Counter[str], kind: Kind | None, impute: bool, mass: Array,
-                remarks: _Remarks) -> tuple[Column | None, int]:  # fmt: skip
-    """How a column is encoded, None if it has no values, and how many of its values are missing."""
-    name = series.name
-    if role == "empty":
-        return None, len(series)
-    if kind is not None and (role == "level" or (role != "number" and isinstance(kind, str))):
-        raise ValueError(f"column {name!r} is declared as {kind!r} and holds {plural(role)}, not numbers.")
-    if role == "level":
-        return _fit_levels(name, counts, float(mass.sum()), impute, remarks)
-    if role == "date":
-        return _fit_dates(series, kind, impute, mass, remarks.notes)
-    x = np.concatenate([floats_of(chunk, role_of(chunk, name), role, name) for chunk in _chunks(series)])
-    seen = x[~np.isnan(x)]
-    n_missing = len(x) - len(seen)
-    if not len(seen):
-        return None, n_missing
-    fill = float(seen[_middle(seen, mass[~np.isnan(x)])]) if impute else None
-    if role != "number":
-        remarks.notes.append(f"{name!r} holds {role}s: used in {'days' if role == 'duration' else 'hours'}.")
-    if impute and n_missing:
-        remarks.notes.append(
-            f"{name!r} lacks {n_missing} values: the median {fill:.6g} stands in, '{name} missing' marks them."
-        )
-    return Numbers(name, role, kind, fill, impute and n_missing > 0), n_missing
-
-
-def _middle(values: Array, mass: Array) -> int:
-    """The place of the median, the lower one of two."""
-    order = np.argsort(values, kind="stable")
-    return int(order[np.searchsorted(np.cumsum(mass[order]), 0.5 * mass.sum())])
-
-
-def _fit_dates(
-    series: Series, kind: Kind | None, impute: bool, mass: Array, notes: list[str]
-) -> tuple[Dates | None, int]:
-    name = series.name
-    zone = next((zone for chunk in _chunks(series) if (zone := zone_of(chunk, name)) is not None), None)
-    chunks = [instants_of(chunk, role_of(chunk, name), zone, name) for chunk in _chunks(series)]
-    utc, wall, gone = (np.concatenate(part) for part in zip(*chunks, strict=True))
-    n_missing = int(gone.sum())
-    utc, wall = utc[~gone], wall[~gone]
-    if not len(utc):
-        return None, n_missing
-    origin = int(utc.min()) // DAY * DAY
-    parts = () if kind is not None else tuple(telling_parts(utc, wall))
-    middle = _middle(utc, mass[~gone])
-    fill = (int(utc[middle]), int(wall[middle])) if impute else None
-    used = ", ".join((f"days since {np.datetime64(origin // DAY, 'D')}", *parts))
-    short = kind is None and (int(utc.max()) - int(utc.min())) / DAY <= SEASONS * YEAR
-    why = "; no period of a year, which takes a year and a half of dates to learn" if short else ""
-    notes.append(f"{name!r} holds dates: used as {used}{why}.")
-    if impute and n_missing:
-        notes.append(f"{name!r} lacks {n_missing} dates: the median stands in, '{name} missing' marks them.")
-    return Dates(name, "date", kind, fill, impute and n_missing > 0, origin, zone, parts), n_missing
-
-
-def _fit_levels(name: str, counts: Counter[str], n: float, impute: bool, remarks: _Remarks) -> tuple[Levels, int]:
-    total = counts.total()
-    n_missing = round(n - total)
-    if len(counts) > 50 and len(counts) > 0.5 * total:
-        dates = [text for text in counts if looks_like_date(text)]
-        if len(dates) > 0.5 * len(counts):
-            raise ValueError(
-                f"column {name!r} holds text that looks like dates, such as {dates[0]!r:.40}: write them as ISO dates "
-                "(2023-12-31), which are read."
-            )
-        raise ValueError(
-            f"column {name!r} holds text that hardly repeats ({len(counts)} different in {total:g} rows): "
-            f"drop it if it is an identifier, or encode it yourself."
-        )
-    fill = min(counts, key=lambda level: (-counts[level], level)) if impute else None
-    if impute and n_missing:
-        fill = "missing"
-        counts = counts + Counter({fill: n_missing})
-        remarks.notes.append(f"{name!r} lacks {n_missing} values: they are a level of their own, 'missing'.")
-    levels = sorted(counts)
-    rare: tuple[str, ...] | None = ()
-    if len(levels) > MAX_LEVELS:
-        own = sorted(
-            (level for level in levels if level != "other"),
-            key=lambda level: (level != "missing", -counts[level], level),
-        )[: MAX_LEVELS - 1]
-        levels, others = sorted([*own, "other"]), sorted(counts.keys() - set(own))
-        rare = tuple(others) if len(others) <= MAX_RARE else None
-        remarks.warnings.append(f"{name!r} has {len(counts)} levels: the {len(own)} most frequent have a column each, "
-                                f"the rest share '{name}=other'.")  # fmt: skip
-    return Levels(name, "level", fill, tuple(levels), rare), n_missing
+    if any(gaps.values()):
+        raise MissingValuesError({name: rows for name, rows in gaps.items() if rows})

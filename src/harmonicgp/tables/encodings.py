@@ -1,9 +1,8 @@
-"""How one column becomes numbers: values, kept in a model file, that encode new rows as they did those of the fit."""
+"""How one column becomes numbers. An encoding is a value that a model file keeps: new rows are encoded as those of the fit."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -11,19 +10,32 @@ import numpy as np
 
 from harmonicgp.tables.columns import (
     DAY,
+    SEASONS,
     YEAR,
     Array,
-    Kind,
     Series,
     calendar_part,
+    chunks_of,
     floats_of,
     instants_of,
+    looks_like_date,
     plural,
     role_of,
+    telling_parts,
     texts_of,
+    zone_of,
+)
+from harmonicgp.tables.kinds import Kind
+from harmonicgp.tables.notices import (
+    IdentifierColumnError,
+    Remarks,
+    UnseenGapsWarning,
+    UnseenLevelsWarning,
+    UnseenWarning,
 )
 
-_SHOWN = 3  # levels that a warning names
+MAX_LEVELS = 20  #: columns of 0 and 1 that one column of text may become
+MAX_RARE = 10_000  #: rare levels that are kept by name, to tell them from new ones
 
 _READS = {  # what a column may hold when new rows come, by what it held in the fit
     "number": ("number", "text"),
@@ -32,38 +44,6 @@ _READS = {  # what a column may hold when new rows come, by what it held in the 
     "duration": ("duration",),
     "level": ("text", "category"),
 }
-
-
-class UnseenLevelsWarning(UserWarning):
-    """Levels of a column that the fit has not seen: which, in how many rows, and what they count as."""
-
-    def __init__(self, column: str, levels: Sequence[str], rows: int, fate: str) -> None:
-        shown = ", ".join(repr(level[:40]) for level in levels[:_SHOWN]) + (", ..." if len(levels) > _SHOWN else "")
-        super().__init__(
-            f"column {column!r} holds levels that the fit has not seen ({shown}) in {rows:,} row{'s' * (rows != 1)}: "
-            f"they count as {fate}, and error bars do not know of it."
-        )
-        self.column, self.levels, self.rows, self.fate = column, tuple(levels[: _SHOWN + 1]), rows, fate
-
-    def __add__(self, other: UnseenLevelsWarning) -> UnseenLevelsWarning:
-        """The same of both parts of a table."""
-        levels = tuple(dict.fromkeys(self.levels + other.levels))
-        return UnseenLevelsWarning(self.column, levels, self.rows + other.rows, self.fate)
-
-
-class UnseenGapsWarning(UserWarning):
-    """Values missing in a column that lacked none in the fit: in how many rows, and what they are filled with."""
-
-    def __init__(self, column: str, rows: int, fate: str) -> None:
-        super().__init__(
-            f"{column!r} lacks {'a value' if rows == 1 else 'values'} in {rows:,} row{'s' * (rows != 1)} and lacked none in "
-            f"the fit: {'it is' if rows == 1 else 'they are'} filled with {fate}, and error bars do not know of it."
-        )
-        self.column, self.rows, self.fate = column, rows, fate
-
-    def __add__(self, other: UnseenGapsWarning) -> UnseenGapsWarning:
-        """The same of both parts of a table."""
-        return UnseenGapsWarning(self.column, self.rows + other.rows, self.fate)
 
 
 @dataclass(frozen=True)
@@ -76,19 +56,37 @@ class Numbers:
     fill: float | None  #: stands in for what is missing; None: nothing does
     flagged: bool  #: the fit had missing values, which have a column of their own
 
+    @classmethod
+    def fit(cls, series: Series, role: str, kind: Kind | None, impute: bool, mass: Array,
+            remarks: Remarks) -> tuple[Numbers | None, int]:  # fmt: skip
+        """The encoding of a column, None if it has no values, and how many values are missing."""
+        name = series.name
+        x = np.concatenate([floats_of(chunk, role_of(chunk, name), role, name) for chunk in chunks_of(series)])
+        present = ~np.isnan(x)
+        n_missing = int((~present).sum())
+        if not present.any():
+            return None, n_missing
+        fill = float(x[present][_median(x[present], mass[present])]) if impute else None
+        if role != "number":
+            remarks.notes.append(f"{name!r} holds {role}s: used in {'days' if role == 'duration' else 'hours'}.")
+        if impute and n_missing:
+            remarks.notes.append(
+                f"{name!r} lacks {n_missing} values: the median {fill:.6g} stands in, '{name} missing' marks them."
+            )
+        return cls(name, role, kind, fill, impute and n_missing > 0), n_missing
+
     @property
     def labels(self) -> list[tuple[str, Kind | None]]:
         """Names and kinds of the encoded columns."""
         if self.role == "time" and self.kind is None:
-            own: tuple[str, Kind | None] = (f"{self.name} (time of day)", ("periodic", 24.0))
+            label: tuple[str, Kind | None] = (f"{self.name} (time of day)", ("periodic", 24.0))
         else:
-            own = (self.name, self.kind)
-        return [own, (f"{self.name} missing", None)] if self.flagged else [own]
+            label = (self.name, self.kind)
+        return [label, (f"{self.name} missing", None)] if self.flagged else [label]
 
-    @property
-    def filling(self) -> str:
-        """What stands in for a value that is missing, where the fit lacked none; empty where it lacked some."""
-        return "" if self.flagged else "the median"
+    def notices(self, gaps: int, unseen: Counter[str]) -> list[UnseenWarning]:
+        """Warnings about rows that hold what the fit has not seen: so many gaps."""
+        return [UnseenGapsWarning(self.name, gaps, "the median")] if gaps and not self.flagged else []
 
     def encode(self, chunk: Series) -> Encoded:
         """The columns [n, k] of these rows, and a mask of the rows where the value is missing."""
@@ -112,21 +110,46 @@ class Dates:
     zone: str | None
     parts: tuple[str, ...]
 
+    @classmethod
+    def fit(cls, series: Series, kind: Kind | None, impute: bool, mass: Array,
+            remarks: Remarks) -> tuple[Dates | None, int]:  # fmt: skip
+        """The encoding of a column, None if it has no dates, and how many dates are missing."""
+        name = series.name
+        zone = next((zone for chunk in chunks_of(series) if (zone := zone_of(chunk, name)) is not None), None)
+        parts = [instants_of(chunk, role_of(chunk, name), zone, name) for chunk in chunks_of(series)]
+        utc, wall, gone = (np.concatenate(part) for part in zip(*parts, strict=True))
+        n_missing = int(gone.sum())
+        utc, wall = utc[~gone], wall[~gone]
+        if not len(utc):
+            return None, n_missing
+        origin = int(utc.min()) // DAY * DAY
+        calendars = () if kind is not None else tuple(telling_parts(utc, wall))
+        middle = _median(utc, mass[~gone])
+        fill = (int(utc[middle]), int(wall[middle])) if impute else None
+        used = ", ".join((f"days since {np.datetime64(origin // DAY, 'D')}", *calendars))
+        short = kind is None and (int(utc.max()) - int(utc.min())) / DAY <= SEASONS * YEAR
+        why = "; no period of a year, which takes a year and a half of dates to learn" if short else ""
+        remarks.notes.append(f"{name!r} holds dates: used as {used}{why}.")
+        if impute and n_missing:
+            remarks.notes.append(
+                f"{name!r} lacks {n_missing} dates: the median stands in, '{name} missing' marks them."
+            )
+        return cls(name, "date", kind, fill, impute and n_missing > 0, origin, zone, calendars), n_missing
+
     @property
     def labels(self) -> list[tuple[str, Kind | None]]:
         """Names and kinds of the encoded columns."""
         periods = {"time of day": 24.0, "day of week": 7.0, "day of year": YEAR}
         if self.kind is not None:
-            own: list[tuple[str, Kind | None]] = [(self.name, self.kind)]
+            labels: list[tuple[str, Kind | None]] = [(self.name, self.kind)]
         else:
-            own = [(f"{self.name} (trend)", None)]
-            own += [(f"{self.name} ({part})", ("periodic", periods[part])) for part in self.parts]
-        return [*own, (f"{self.name} missing", None)] if self.flagged else own
+            labels = [(f"{self.name} (trend)", None)]
+            labels += [(f"{self.name} ({part})", ("periodic", periods[part])) for part in self.parts]
+        return [*labels, (f"{self.name} missing", None)] if self.flagged else labels
 
-    @property
-    def filling(self) -> str:
-        """What stands in for a date that is missing, where the fit lacked none; empty where it lacked some."""
-        return "" if self.flagged else "the median"
+    def notices(self, gaps: int, unseen: Counter[str]) -> list[UnseenWarning]:
+        """Warnings about rows that hold what the fit has not seen: so many gaps."""
+        return [UnseenGapsWarning(self.name, gaps, "the median")] if gaps and not self.flagged else []
 
     def encode(self, chunk: Series) -> Encoded:
         """The columns [n, k] of these rows, and a mask of the rows where the date is missing."""
@@ -147,27 +170,49 @@ class Levels:
     levels: tuple[str, ...]
     rare: tuple[str, ...] | None = None  #: what shares the level "other"; None: not known
 
+    @classmethod
+    def fit(cls, name: str, counts: Counter[str], rows: float, impute: bool, remarks: Remarks) -> tuple[Levels, int]:
+        """The encoding of a column, from the weight of each text, and how many values are missing."""
+        n_missing = round(rows - counts.total())
+        _refuse_identifiers(name, counts)
+        fill = min(counts, key=lambda level: (-counts[level], level)) if impute else None
+        if impute and n_missing:
+            fill = "missing"
+            counts = counts + Counter({fill: n_missing})
+            remarks.notes.append(f"{name!r} lacks {n_missing} values: they are a level of their own, 'missing'.")
+        levels = sorted(counts)
+        rare: tuple[str, ...] | None = ()
+        if len(levels) > MAX_LEVELS:
+            frequent = sorted(
+                (level for level in levels if level != "other"),
+                key=lambda level: (level != "missing", -counts[level], level),
+            )[: MAX_LEVELS - 1]
+            levels, others = sorted([*frequent, "other"]), sorted(counts.keys() - set(frequent))
+            rare = tuple(others) if len(others) <= MAX_RARE else None
+            remarks.warnings.append(f"{name!r} has {len(counts)} levels: the {len(frequent)} most frequent have a column "
+                                    f"each, the rest share '{name}=other'.")  # fmt: skip
+        return cls(name, "level", fill, tuple(levels), rare), n_missing
+
     @property
-    def own(self) -> tuple[str, ...]:
+    def indicators(self) -> tuple[str, ...]:
         """The levels that have a column."""
         return tuple(level for level in self.levels if level != "other")[-1:] if len(self.levels) == 2 else self.levels
 
     @property
     def labels(self) -> list[tuple[str, Kind | None]]:
         """Names and kinds of the encoded columns."""
-        return [(f"{self.name}={level}", None) for level in self.own]
+        return [(f"{self.name}={level}", None) for level in self.indicators]
 
-    @property
-    def fate(self) -> str:
-        """What a level counts as that the fit has not seen."""
-        if "other" in self.levels:
-            return "'other'"
-        return repr(self.levels[0]) if len(self.levels) == 2 else "none of the known levels"
-
-    @property
-    def filling(self) -> str:
-        """What stands in for a level that is missing, where the fit lacked none; empty where it lacked some."""
-        return "" if self.fill == "missing" else f"the most frequent level {self.fill!r}"
+    def notices(self, gaps: int, unseen: Counter[str]) -> list[UnseenWarning]:
+        """Warnings about rows that hold what the fit has not seen: so many gaps, and these levels."""
+        notices: list[UnseenWarning] = []
+        if unseen:
+            two = repr(self.levels[0]) if len(self.levels) == 2 else "none of the known levels"
+            fate = "'other'" if "other" in self.levels else two
+            notices.append(UnseenLevelsWarning(self.name, list(unseen), unseen.total(), fate))
+        if gaps and self.fill != "missing":
+            notices.append(UnseenGapsWarning(self.name, gaps, f"the most frequent level {self.fill!r}"))
+        return notices
 
     def encode(self, chunk: Series) -> Encoded:
         """The columns [n, k] of these rows, a mask of the rows where the level is missing, and levels that are new."""
@@ -175,11 +220,11 @@ class Levels:
         place = {level: number for number, level in enumerate(self.levels)}
         rest = place.get("other", -1)
         codes = np.array([place.get((self.fill or "") if text is None else text, rest) for text in texts])
-        x = np.stack([codes == place[level] for level in self.own], 1).astype(np.float64)
+        x = np.stack([codes == place[level] for level in self.indicators], 1).astype(np.float64)
         unseen: Counter[str] = Counter()
         if self.rare is not None or "other" not in place:
-            known = place.keys() | (self.rare or ())
-            unseen.update(text for text in texts if text is not None and text not in known)
+            seen = place.keys() | (self.rare or ())
+            unseen.update(text for text in texts if text is not None and text not in seen)
         return x, np.array([text is None for text in texts]), unseen
 
 
@@ -195,3 +240,38 @@ def allowed_role(column: Column, chunk: Series) -> str:
     if role != "empty" and role not in _READS[column.role] and not integers:
         raise ValueError(f"column {column.name!r} held {plural(column.role)} in the fit and holds {plural(role)} now.")
     return role
+
+
+def fit_encoding(series: Series, role: str, counts: Counter[str], kind: Kind | None, impute: bool, mass: Array,
+                 remarks: Remarks) -> tuple[Column | None, int]:  # fmt: skip
+    """The encoding of a column, None if it has no values, and how many of its values are missing."""
+    name = series.name
+    if role == "empty":
+        return None, len(series)
+    if kind is not None and (role == "level" or (role != "number" and isinstance(kind, str))):
+        raise ValueError(f"column {name!r} is declared as {kind!r} and holds {plural(role)}, not numbers.")
+    if role == "level":
+        return Levels.fit(name, counts, float(mass.sum()), impute, remarks)
+    if role == "date":
+        return Dates.fit(series, kind, impute, mass, remarks)
+    return Numbers.fit(series, role, kind, impute, mass, remarks)
+
+
+def _median(values: Array, mass: Array) -> int:
+    """The place of the weighted median, the lower one of two."""
+    order = np.argsort(values, kind="stable")
+    return int(order[np.searchsorted(np.cumsum(mass[order]), 0.5 * mass.sum())])
+
+
+def _refuse_identifiers(name: str, counts: Counter[str]) -> None:
+    """Refuse text of which more than half is different in every row."""
+    total = counts.total()
+    if len(counts) <= 50 or len(counts) <= 0.5 * total:
+        return
+    dates = [text for text in counts if looks_like_date(text)]
+    if len(dates) > 0.5 * len(counts):
+        raise ValueError(
+            f"column {name!r} holds text that looks like dates, such as {dates[0]!r:.40}: write them as ISO dates "
+            "(2023-12-31), which are read."
+        )
+    raise IdentifierColumnError(name, len(counts), total)

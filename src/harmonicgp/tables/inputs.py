@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy.special import ndtri
 
-from harmonicgp.tables.encoder import Kind
+from harmonicgp.tables.kinds import Kind
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

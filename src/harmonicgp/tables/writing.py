@@ -5,12 +5,14 @@ A CSV file is written with quotation marks only where they are needed: what is p
 
 from __future__ import annotations
 
+import gzip
 import os
-import secrets
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from harmonicgp.io.container import replacing, writable
 from harmonicgp.tables.arrow import arrow, delimiter_of, is_parquet, plain_errors, suffix_of
 
 if TYPE_CHECKING:
@@ -35,12 +37,8 @@ class TableWriter:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._suffix = suffix_of(self.path)
-        if self.path.is_dir():
-            raise IsADirectoryError(f"{self.path} is a folder: name a file.")
-        if not self.path.parent.is_dir():
-            raise FileNotFoundError(f"there is no folder {self.path.parent} to write {self.path.name} in.")
-        self._part = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}.part")
-        self._file: Any = None
+        writable(self.path)
+        self._layers = ExitStack()  # closed from the last to the first
         self._sink: Any = None
         self._writer: Any = None
         self._schema: Any = None
@@ -51,14 +49,15 @@ class TableWriter:
         return is_parquet(self._suffix)
 
     def __enter__(self) -> TableWriter:
-        pa = arrow()
-        self._file = self._part.open("xb")
-        self._sink = pa.CompressedOutputStream(self._file, "gzip") if self._suffix == ".csv.gz" else self._file
+        arrow()  # a missing library shows before the work
+        self._sink = self._layers.enter_context(replacing(self.path))
+        if self._suffix == ".csv.gz":  # Arrow's own stream would close the file below it
+            self._sink = self._layers.enter_context(gzip.GzipFile("", "wb", fileobj=self._sink, mtime=0))
         return self
 
     def write(self, table: pyarrow.Table) -> None:
         """Append rows; all tables must have the columns of the first, which may lie in another order."""
-        if self._file is None:
+        if self._sink is None:
             raise ValueError("a TableWriter is open inside its `with` block only.")
         if not is_parquet(self._suffix):
             table = _without_dictionaries(table)
@@ -73,34 +72,17 @@ class TableWriter:
     def _open_writer(self, schema: pyarrow.Schema) -> Any:
         with plain_errors(self.path):
             if is_parquet(self._suffix):
-                return arrow("parquet").ParquetWriter(self._sink, schema)
+                return self._layers.enter_context(arrow("parquet").ParquetWriter(self._sink, schema))
             return _CsvWriter(self._sink, schema, delimiter_of(self._suffix))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:  # fmt: skip
-        try:
-            if kind is None and self._writer is None:
-                raise ValueError(f"nothing was written to {self.path}: write at least one table, even without rows.")
-            self._close(quietly=kind is not None)  # when the block has failed, its own error is the one to see
-            if kind is None:
-                _sync(self._part, os.O_RDWR)
-                os.replace(self._part, self.path)
-                if os.name == "posix":
-                    _sync(self.path.parent, os.O_RDONLY)  # the new name too lasts through a power cut
-        finally:
-            self._file.close()
-            self._file = None
-            self._part.unlink(missing_ok=True)
-
-    def _close(self, quietly: bool) -> None:
-        """Flush and close all layers."""
-        for layer in (self._writer, self._sink, self._file):
-            try:
-                if layer is not None:
-                    layer.close()
-            except Exception:
-                if not quietly:
-                    raise
+        self._sink = None
+        if kind is None and self._writer is None:
+            error = ValueError(f"nothing was written to {self.path}: write at least one table, even without rows.")
+            self._layers.__exit__(ValueError, error, None)
+            raise error
+        self._layers.__exit__(kind, error, trace)
 
 
 class _CsvWriter:
@@ -131,9 +113,6 @@ class _CsvWriter:
         quoted = compute.binary_join_element_wise('"', compute.replace_substring(texts, '"', '""'), '"', "")
         return compute.if_else(odd, quoted, texts)
 
-    def close(self) -> None:
-        """Nothing is waiting."""
-
 
 def _without_dictionaries(table: pyarrow.Table) -> pyarrow.Table:
     """Categories as what they stand for: CSV has no other way."""
@@ -143,12 +122,3 @@ def _without_dictionaries(table: pyarrow.Table) -> pyarrow.Table:
         for field in table.schema
     ]
     return table.cast(pa.schema(fields))
-
-
-def _sync(path: Path, mode: int) -> None:
-    """Wait until the disk has it."""
-    descriptor = os.open(path, mode)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

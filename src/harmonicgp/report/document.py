@@ -1,0 +1,90 @@
+"""The report on a fitted model: one page of HTML with data, scores, calibration and the course of the fit."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+from harmonicgp._extras import require
+from harmonicgp._version import __version__
+from harmonicgp.io.container import replacing
+from harmonicgp.report import data_sections, model_sections
+from harmonicgp.report.case import Case
+from harmonicgp.report.novelty import ignore_unseen
+from harmonicgp.report.page import Section, number, render
+from harmonicgp.report.scores import ClassificationScores, Scores
+
+
+def write_report(
+    path: str | Path,
+    model: Any,
+    X: Any,
+    y: Any,
+    title: str | None = None,
+    noise_std: Any = None,
+    file: str | Path | None = None,
+    set_aside: bool = False,
+) -> Scores | ClassificationScores:
+    """Write a page of HTML on a fitted model and rows X, y that were not used in the fit. Return the scores of the rows.
+
+    Args:
+        path: where the page goes. The old file is replaced when the new page is complete, or not at all.
+        model: a fitted estimator.
+        X: rows, a frame or an array [n, d].
+        y: targets, [n] or [n, P].
+        title: the heading of the page.
+        noise_std: known errors of y, [n], which the predictions then include.
+        file: where the model was saved, for the lines that load it.
+        set_aside: whether the rows were held out from the fit, for the words on the scores.
+
+    The page holds its own pictures and needs no network.
+    """
+    for module in ("matplotlib", "jinja2"):
+        require(module, "plot", "a report with pictures")
+    with replacing(path) as page_file:  # a path that cannot be written fails before the work, not after it
+        case = Case.of(model, X, y, noise_std)
+        where = Path(file or "model.hgp")
+        with ignore_unseen():
+            sections = _sections(case, set_aside, where.name if where.is_absolute() else where.as_posix())
+        html = _page(case, title, sections)
+        page_file.write(html.encode("utf-8", "xmlcharrefreplace"))  # a broken name must not cost the page
+    return case.scores
+
+
+def _page(case: Case, title: str | None, sections: list[Section]) -> str:
+    name = type(case.model).__name__
+    heading = title or f"{name}: {', '.join(case.names[:3])}{', …' if len(case.names) > 3 else ''}"
+    rows, columns = case.table.shape
+    lead = (
+        f"A {name}, looked at on {number(rows)} {'row' if rows == 1 else 'rows'} of {columns} "
+        f"{'column' if columns == 1 else 'columns'}. {'Target' if len(case.names) == 1 else 'Targets'}: {', '.join(case.names)}."
+    )
+    now = datetime.datetime.now(datetime.UTC)
+    return render(heading, lead, sections, f"Written by harmonicgp {__version__} on {now:%Y-%m-%d %H:%M} UTC.")
+
+
+def _sections(case: Case, set_aside: bool, file: str) -> list[Section]:
+    sections = [_warnings(case), data_sections.data(case), data_sections.scores(case, set_aside)]
+    if isinstance(case.scores, ClassificationScores):
+        sections += [data_sections.calibration(case), data_sections.confusion(case.scores)]
+    elif len(case.names) == 1:
+        sections += [data_sections.calibration(case), data_sections.predictions(case)]
+    else:
+        sections += data_sections.targets(case)
+    return [
+        *sections,
+        model_sections.learning(case),
+        model_sections.harmonics(case),
+        model_sections.symmetry(case),
+        model_sections.inducing(case),
+        model_sections.timings(case),
+        model_sections.loading(case, file),
+    ]
+
+
+def _warnings(case: Case) -> Section:
+    """What can harm, then what else was done or found."""
+    warnings = [*(str(warning) for warning in case.novelty.unseen), *case.facts.warnings]
+    notes = [note for note in (case.novelty.sentence(case.model), *case.facts.notes) if note]
+    return Section("warnings", "What to know first", "warnings.html", {"warnings": warnings, "notes": notes})

@@ -1,0 +1,217 @@
+"""The sections on the model of a report: learning curve, harmonics, symmetry, inducing points, timings, loading."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from harmonicgp.report import pictures
+from harmonicgp.report.case import Case
+from harmonicgp.report.facts import Origin, is_exact, symmetry_origin
+from harmonicgp.report.page import Section
+from harmonicgp.report.scores import Array, take
+
+_MOST_BARS = 20
+_MOST_MARKS = 2000
+LEGEND = {  # of the table of candidates
+    "blocks": "the parts that the symmetry splits the model into; 1 is no symmetry",
+    "n_inducing": "inducing points of each part",
+    "warp": "whether skewed columns were made normal first",
+    "posterior": "in training, parts on their own (block) or all together (joint)",
+    "finish": "the same at the end of the short fit, when all of its rows are taken in at once",
+    "steps": "training steps of the short fit",
+    "cost": "operations of the short fit, counted from its sizes: about the same for all candidates of a round",
+    "bound": "how well the short fit explains its rows, by row: higher is better, and decides; – where the short fit failed",
+    "residual": "the share of the kernel that the inducing points leave, before they are moved: lower is better",
+    "distance": "how far inputs that the symmetry has moved are from the others: 0 for a symmetry of the inputs",
+    "p_value": "how often chance would put them as far: below 0.01 the inputs do not have this symmetry",
+    "round": "1 compares all on few rows, 2 the best of them on more; bounds compare within a round",
+    "chosen": "what the model was fitted with",
+}
+
+
+# Learning curve -----------------------------------------------------------------------------------------------------
+
+
+def learning(case: Case) -> Section:
+    """The bound by steps; words in its place when the model has none."""
+    facts = case.facts
+    records = np.array([[r.get(key, np.nan) for key in ("step", "bound", "seconds")] for r in facts.history], float)
+    records = records.reshape(-1, 3)
+    finite = records[np.isfinite(records[:, :2]).all(1)]
+    values: dict[str, Any] = {"bound": facts.bound, "picture": None}
+    if len(finite):
+        steps, bounds, seconds = finite.T
+        checks = [(float(r["step"]), float(r["validation"])) for r in facts.history if r.get("validation") is not None]
+        checks = [check for check in checks if np.isfinite(check).all()]
+        held_out = bool(facts.validation)
+        values |= {
+            "picture": pictures.learning_curve(steps, bounds, seconds, checks if held_out else []),
+            "steps": steps[-1],
+            "seconds": seconds[-1],
+            "first": bounds[0],
+            "last": bounds[-1],
+            "lost": len(records) - len(finite),
+            "exact": is_exact(case.model),
+            "all_rows": (bool(checks) and not held_out) or _has_few_rows(case),
+            "checked": bool(checks) and held_out,
+        }
+    return Section("learning", "Learning curve", "learning.html", values)
+
+
+def _has_few_rows(case: Case) -> bool:
+    return case.facts.symmetry is not None and symmetry_origin(case.model) is Origin.FEW_ROWS
+
+
+# Harmonics ----------------------------------------------------------------------------------------------------------
+
+
+def harmonics(case: Case) -> Section:
+    """The variance over rows of each component's mean."""
+    return Section("harmonics", "Harmonics", "harmonics.html", _component_values(case))
+
+
+def _component_values(case: Case) -> dict[str, Any]:
+    components = getattr(case.model, "predict_components", None)
+    if components is None:
+        return {"n": 0, "obstacle": ""}
+    try:
+        parts = components(case.sample_rows)
+    except ValueError as error:  # a joint posterior without its dense matrix has none
+        return {"n": 0, "obstacle": str(error)}
+    labels, mean = [str(label) for label in parts.labels], np.asarray(parts.mean, np.float64)
+    if len(labels) < 2:
+        return {"n": 1}
+    variance = mean.reshape(*mean.shape[:2], -1).var(1)  # [T, P]
+    columns = [("", variance.sum(1))]
+    if variance.shape[1] == len(case.names) > 1:
+        columns = [(name, variance[:, p]) for p, name in enumerate(case.shown_targets)]
+    shares = [(name, *_largest_shares(labels, column)) for name, column in columns if column.sum() > 0]
+    return {
+        "n": len(labels),
+        "rows": len(case.sample),
+        "pictures": [(name, names, values, pictures.bars(names, values)) for name, names, values in shares],
+    }
+
+
+def _largest_shares(labels: list[str], variance: Array) -> tuple[list[str], Array]:
+    """The components by their share of the variance, the smallest pooled where there are many."""
+    shares = variance / variance.sum()
+    order = np.argsort(-shares, kind="stable")
+    names, values = [labels[t] for t in order], shares[order]
+    if len(names) > _MOST_BARS:
+        rest = len(names) - _MOST_BARS + 1
+        names, values = [*names[:-rest], f"{rest} others"], np.append(values[:-rest], values[-rest:].sum())
+    return names, values
+
+
+# Symmetry -----------------------------------------------------------------------------------------------------------
+
+
+def symmetry(case: Case) -> Section:
+    """The candidates of the search, the chosen one marked."""
+    choice, values = case.facts.symmetry, dict[str, Any]()
+    if choice is not None:
+        rows = list(getattr(choice, "table", None) or [])
+        keys = list(dict.fromkeys(key for row in rows for key in row))
+        values = {
+            "origin": symmetry_origin(case.model).name,
+            "reason": getattr(choice, "reason", ""),
+            "keys": keys,
+            "numeric": [key for key in keys if any(_is_number(row.get(key)) for row in rows)],
+            "rows": [(_is_chosen(row, choice.name), [row.get(key) for key in keys]) for row in rows],
+            "legend": {key: LEGEND[key] for key in keys if key in LEGEND},
+        }
+    return Section("symmetry", "Symmetry", "symmetry.html", {"name": getattr(choice, "name", None), **values})
+
+
+def _is_chosen(row: dict[str, Any], name: str) -> bool:
+    return bool(row["chosen"]) if "chosen" in row else any(value == name for value in row.values())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+# Inducing points ----------------------------------------------------------------------------------------------------
+
+
+def inducing(case: Case) -> Section:
+    """Where the inducing points are: on the globe, in the plane, or along a line."""
+    Z, names = case.facts.inducing_points, case.facts.encoded_names
+    kinds = {kind: column for column, kind in case.facts.kinds.items()}
+    globe = "longitude" in kinds and "latitude" in kinds
+    places = [kinds["longitude"], kinds["latitude"]] if globe else list(range(len(names)))
+    exact = is_exact(case.model)
+    x = case.columns(places) if len(places) <= 2 and len(Z) else None
+    values: dict[str, Any] = {
+        "n": len(Z),
+        "exact": exact,
+        "names": names,
+        "dims": len(places),
+        "hidden": x is None,
+        "curves": [],
+        "map": None,
+    }
+    if x is not None:
+        Z = Z[np.linspace(0, len(Z) - 1, min(len(Z), _MOST_MARKS)).astype(int)]
+        values["marks"] = len(Z)
+        if len(places) == 1:
+            values["curves"] = _curves(case, x[:, 0], Z[:, 0])
+        elif not exact:  # a map of an exact model would be a carpet of crosses
+            values |= _map(case, x, Z[:, places], [names[j] for j in places], globe)
+    return Section("inducing", "Inducing points", "inducing.html", values)
+
+
+def _curves(case: Case, x: Array, z: Array) -> list[tuple[str, bytes]]:
+    """The fit along one column: a picture for each target, or one of the probabilities."""
+    finite = np.flatnonzero(np.isfinite(x))
+    rows = finite[np.argsort(x[finite], kind="stable")]
+    name, part = case.facts.encoded_names[0], take(case.table, case.sample[rows])
+    if case.classes is not None:
+        p = np.asarray(case.model.predict_proba(part))
+        shown = [1] if len(case.classes) == 2 else list(range(min(len(case.classes), pictures.MOST_CLASSES)))
+        labels = [f"P({case.classes[k]})" for k in shown]
+        return [("", pictures.curve(x[rows], None, p[:, shown], labels, None, z, name, "probability"))]
+    P = len(case.names)
+    mean = np.asarray(case.model.predict(part)).reshape(-1, P)
+    band = case.model.predict_quantiles(part, [0.05, 0.95], **case.noise_arguments(case.sample[rows]))
+    band = np.asarray(band).reshape(-1, 2, P)
+    return [
+        (
+            target,
+            pictures.curve(
+                x[rows], case.observed[rows, p], mean[:, p : p + 1], ["mean"], band[:, :, p], z, name, target
+            ),
+        )
+        for p, target in enumerate(case.shown_targets)
+    ]
+
+
+def _map(case: Case, x: Array, z: Array, names: list[str], globe: bool) -> dict[str, Any]:
+    """Rows and inducing points in the plane, or on the globe by longitude and latitude."""
+    rows = np.isfinite(x).all(1)
+    x, colour = x[rows], case.observed[rows, 0]
+    if globe:  # whole turns mean nothing: bring both to the window that the rows lie in
+        west = -180.0 if x[:, 0].min() < 0 else 0.0
+        x, z = (np.column_stack([(a[:, 0] - west) % 360 + west, a[:, 1]]) for a in (x, z))
+    few = case.classes is not None and len(case.classes) <= pictures.MOST_CLASSES
+    classes = [str(label) for label in case.classes or ()] if few else []
+    picture = pictures.plane(x, colour, z, names, case.names[0], classes, globe)
+    return {"map": picture, "rows": len(x), "axes": names, "target": case.names[0]}
+
+
+# Timings and loading ------------------------------------------------------------------------------------------------
+
+
+def timings(case: Case) -> Section:
+    """Seconds of each part of the fit."""
+    return Section("timings", "Timings", "timings.html", {"timings": case.facts.timings})
+
+
+def loading(case: Case, file: str) -> Section:
+    """The lines of Python that load the model."""
+    values = {"file": json.dumps(file, ensure_ascii=False), "classes": case.classes is not None}
+    return Section("loading", "Use the model again", "loading.html", values)

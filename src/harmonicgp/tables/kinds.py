@@ -1,0 +1,77 @@
+"""Kinds of columns that a user declares: longitude, latitude, periodic."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from operator import index as as_integer
+from typing import Literal, TypeAlias
+
+Kind: TypeAlias = Literal["longitude", "latitude"] | tuple[Literal["periodic"], float]
+
+
+def check_kinds(columns: Mapping[str | int, Kind] | None, names: Sequence[str] | None, d: int) -> dict[int, Kind]:
+    """The declared kinds of d columns, by column number; `names` is None for a plain array.
+
+    Examples:
+        >>> check_kinds({"lon": "longitude", "lat": "latitude", -1: ("periodic", 24)}, ["lat", "lon", "hour"], 3)
+        {1: 'longitude', 0: 'latitude', 2: ('periodic', 24.0)}
+    """
+    if columns is None:
+        return {}
+    if not isinstance(columns, Mapping):
+        raise TypeError(f"columns must be a dict from columns to kinds; got {type(columns).__name__}.")
+    kinds: dict[int, Kind] = {}
+    for key, kind in columns.items():
+        number = _column_number(key, names, d)
+        if number in kinds:
+            raise ValueError(f"columns speaks twice of the same column: {key!r} is column {number}.")
+        kinds[number] = _check_kind(key, kind)
+    counts = Counter(kinds.values())
+    pairs: tuple[tuple[Kind, Kind], ...] = ("latitude", "longitude"), ("longitude", "latitude")
+    for kind, partner in pairs:
+        if counts[kind] > 1:
+            raise ValueError(
+                f"columns declares more than one {kind}: one pair of latitude and longitude is understood."
+            )
+        if counts[kind] and not counts[partner]:
+            rather = " (a longitude alone is ('periodic', 360))" if kind == "longitude" else ""
+            raise ValueError(f"columns declares a {kind} and no {partner}: name both{rather}.")
+    return kinds
+
+
+def _column_number(key: object, names: Sequence[str] | None, d: int) -> int:
+    if isinstance(key, str):
+        if names is None:
+            raise ValueError(f"columns names {key!r}, but the inputs are an array without names: use column numbers.")
+        if key not in names:
+            raise ValueError(f"columns names {key!r}, which is not in the table; it has {listed(names)}.")
+        return list(names).index(key)
+    try:
+        number = as_integer(key)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or isinstance(key, bool):
+        raise ValueError(f"the keys of columns are names or numbers of columns; got {key!r}.")
+    if not -d <= number < d:
+        raise ValueError(f"columns speaks of column {number}; there are {d}, numbered from 0.")
+    return number % d
+
+
+def _check_kind(key: object, kind: object) -> Kind:
+    if kind == "longitude" or kind == "latitude":
+        return kind
+    if isinstance(kind, tuple | list) and len(kind) == 2 and kind[0] == "periodic":
+        period = kind[1]
+        if isinstance(period, Real) and not isinstance(period, bool) and 0 < float(period) < math.inf:
+            return ("periodic", float(period))
+        raise ValueError(f"column {key!r}: a period must be a positive number; got {period!r}.")
+    raise ValueError(f"column {key!r}: a kind is 'longitude', 'latitude' or ('periodic', period); got {kind!r}.")
+
+
+def listed(names: Sequence[object], most: int = 10) -> str:
+    """The first names, and how many more there are."""
+    shown = ", ".join(repr(name) for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
