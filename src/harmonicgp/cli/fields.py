@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from harmonicgp._extras import require
+from harmonicgp.backend.files import replacing_path
 from harmonicgp.cli.failures import UsageError
 from harmonicgp.cli.words import Speaker, count, did_you_mean, listing
 
@@ -114,10 +112,5 @@ def predict_field(model: Path, path: Path, output: Path, latent: bool, say: Spea
 def write_dataset(data: Any, path: Path) -> None:
     """A netCDF file, whole or not at all."""
     require("netCDF4", "geo", "writing netCDF files")
-    temporary = path.with_name(f".harmonicgp-{secrets.token_hex(8)}.nc")
-    try:
+    with replacing_path(path) as temporary:
         data.to_netcdf(temporary)
-        os.replace(temporary, path)
-    finally:
-        with suppress(OSError):
-            temporary.unlink()

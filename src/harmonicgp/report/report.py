@@ -12,7 +12,7 @@ import numpy as np
 
 from harmonicgp._extras import require
 from harmonicgp._version import __version__
-from harmonicgp.io.container import replacing
+from harmonicgp.backend.files import replacing
 from harmonicgp.report import pictures
 from harmonicgp.report.case import Case, is_exact, said_already
 from harmonicgp.report.chapters import calibration, confusion, data, predictions, scores_in_words, target_numbers

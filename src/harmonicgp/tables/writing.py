@@ -6,11 +6,11 @@ A CSV file is written with quotation marks only where they are needed: what is p
 from __future__ import annotations
 
 import os
-import secrets
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from harmonicgp.backend.files import replacing
 from harmonicgp.tables.arrow import arrow, delimiter_of, is_parquet, plain_errors, suffix_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class TableWriter:
             raise IsADirectoryError(f"{self.path} is a folder: name a file.")
         if not self.path.parent.is_dir():
             raise FileNotFoundError(f"there is no folder {self.path.parent} to write {self.path.name} in.")
-        self._part = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}.part")
+        self._replacing: Any = None
         self._file: Any = None
         self._sink: Any = None
         self._writer: Any = None
@@ -52,7 +52,8 @@ class TableWriter:
 
     def __enter__(self) -> TableWriter:
         pa = arrow()
-        self._file = self._part.open("xb")
+        self._replacing = replacing(self.path)
+        self._file = self._replacing.__enter__()
         self._sink = pa.CompressedOutputStream(self._file, "gzip") if self._suffix == ".csv.gz" else self._file
         return self
 
@@ -82,15 +83,12 @@ class TableWriter:
             if kind is None and self._writer is None:
                 raise ValueError(f"nothing was written to {self.path}: write at least one table, even without rows.")
             self._close(quietly=kind is not None)  # when the block has failed, its own error is the one to see
-            if kind is None:
-                _sync(self._part, os.O_RDWR)
-                os.replace(self._part, self.path)
-                if os.name == "posix":
-                    _sync(self.path.parent, os.O_RDONLY)  # the new name too lasts through a power cut
+        except BaseException as failure:
+            self._replacing.__exit__(type(failure), failure, failure.__traceback__)
+            raise
         finally:
-            self._file.close()
             self._file = None
-            self._part.unlink(missing_ok=True)
+        self._replacing.__exit__(kind, error, trace)
 
     def _close(self, quietly: bool) -> None:
         """Flush and close all layers."""
@@ -143,12 +141,3 @@ def _without_dictionaries(table: pyarrow.Table) -> pyarrow.Table:
         for field in table.schema
     ]
     return table.cast(pa.schema(fields))
-
-
-def _sync(path: Path, mode: int) -> None:
-    """Wait until the disk has it."""
-    descriptor = os.open(path, mode)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
