@@ -24,7 +24,7 @@ def place(
     seed: int = 0,
     counts: Tensor | None = None,
 ) -> Tensor:
-    """M inducing inputs for the rows X [N, d]: [m, d], fewer where the data have fewer distinct points.
+    """At most m inducing inputs for the rows X [N, d]: [m, d], fewer where the data have fewer distinct points.
 
     - "kmeans": cluster centres of at most 10^5 rows; "rows": random rows;
     - "greedy": rows that reduce the kernel's residual variance most (needs `kernel`);
@@ -35,10 +35,10 @@ def place(
     """
     check_points(X, "X")
     m = whole_number(m, "the number of inducing points", 1)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(device="cpu").manual_seed(seed)
     rows, weights = X.detach(), counts
     if len(rows) > MAX_ROWS:
-        chosen = torch.randperm(len(rows), generator=generator)[:MAX_ROWS]
+        chosen = torch.randperm(len(rows), generator=generator, device="cpu")[:MAX_ROWS].to(rows.device)
         rows, weights = rows[chosen], None if weights is None else weights[chosen]
     if action is not None:
         rows = action.fold(rows)
@@ -51,7 +51,7 @@ def place(
         if method == "kmeans":
             Z = _kmeans(rows, m, seed) if weights is None else _kmeans(everything, m, seed, weights)
         elif method == "rows":
-            Z = rows[torch.randperm(len(rows), generator=generator)[:m]]
+            Z = rows[torch.randperm(len(rows), generator=generator, device="cpu")[:m].to(rows.device)]
         elif method == "greedy":
             if kernel is None:
                 raise ValueError('method="greedy" needs the kernel whose variance is to be reduced.')
@@ -64,15 +64,14 @@ def place(
 def distinct(X: Tensor) -> Tensor:
     """The rows of X without repetitions (to a millionth of each column's spread), in their first order."""
     low, high = X.amin(0), X.amax(0)
-    quartiles = torch.quantile(
-        X[:: max(1, len(X) // 10_000)].double(), torch.tensor([0.25, 0.75], dtype=torch.float64), dim=0
-    )
+    quarters = torch.tensor([0.25, 0.75], dtype=torch.float64, device=X.device)
+    quartiles = torch.quantile(X[:: max(1, len(X) // 10_000)].double(), quarters, dim=0)
     spread = (quartiles[1] - quartiles[0]).to(X)  # an outlier must not set the scale
     width = torch.where(spread > 0, spread, high - low).clamp_min(torch.finfo(X.dtype).tiny)
     keys = ((X - low) / width * 1e6).double().clamp_max(9e18).round().to(torch.int64)
     _, inverse = torch.unique(keys, dim=0, return_inverse=True)
-    first = torch.full((int(inverse.max()) + 1,), len(X), dtype=torch.long)
-    first.scatter_reduce_(0, inverse, torch.arange(len(X)), "amin")
+    first = torch.full((int(inverse.max()) + 1,), len(X), dtype=torch.long, device=X.device)
+    first.scatter_reduce_(0, inverse, torch.arange(len(X), device=X.device), "amin")
     return X[first.sort().values]
 
 
@@ -88,7 +87,7 @@ def _kmeans(rows: Tensor, m: int, seed: int, counts: Tensor | None = None) -> Te
 def _greedy(rows: Tensor, m: int, kernel: KernelLike) -> Tensor:
     """Pivoted Cholesky: each new point is the one of largest residual variance."""
     residual = kernel_diagonal(kernel, rows, rows).double().clone()
-    V = torch.zeros(m, len(rows), dtype=torch.float64)
+    V = torch.zeros(m, len(rows), dtype=torch.float64, device=rows.device)
     chosen: list[int] = []
     start = float(residual.max())
     for i in range(m):
@@ -111,7 +110,10 @@ def _grid(rows: Tensor, m: int) -> Tensor:
         raise ValueError(f'a grid of {m} points in {d} dimensions has no two points a side: use method="kmeans".')
     low, high = rows.amin(0), rows.amax(0)
     # cell centres, so that no point sits on the edge of a fundamental domain
-    lines = [low[i] + (high[i] - low[i]) * (torch.arange(side).to(rows) + 0.5) / side for i in range(d)]
+    lines = [
+        low[i] + (high[i] - low[i]) * (torch.arange(side, dtype=rows.dtype, device=rows.device) + 0.5) / side
+        for i in range(d)
+    ]
     return torch.cartesian_prod(*lines).reshape(-1, d)
 
 
@@ -124,8 +126,9 @@ def median_distance(X: Tensor, seed: int = 0, ard: bool = False) -> Tensor:
     check_points(X, "X")
     rows = X.detach()
     if len(rows) > 1000:
-        rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:1000]]
-    distances = torch.pdist(rows.double()) if len(rows) > 1 else torch.ones(1, dtype=torch.float64)
+        generator = torch.Generator(device="cpu").manual_seed(seed)
+        rows = rows[torch.randperm(len(rows), generator=generator, device="cpu")[:1000].to(rows.device)]
+    distances = torch.pdist(rows.double()) if len(rows) > 1 else rows.new_ones(1, dtype=torch.float64)
     positive = distances[distances > 1e-6 * distances.max()]  # rows that nearly coincide say nothing of scale
     median = float(positive.median()) if len(positive) else 1.0
-    return torch.full((X.shape[-1] if ard else 1,), median, dtype=X.dtype)
+    return torch.full((X.shape[-1] if ard else 1,), median, dtype=X.dtype, device=X.device)

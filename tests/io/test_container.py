@@ -18,7 +18,8 @@ from safetensors.torch import save_file
 
 import harmonicgp.io.container as files
 from harmonicgp import __version__
-from harmonicgp.io.container import ModelFileError, read_container, replacing, write_container, write_text_atomically
+from harmonicgp.backend.files import replacing
+from harmonicgp.io.container import ModelFileError, read_container, write_container, write_text_atomically
 
 HEADER = {"rows": 3, "names": ["a", "é"], "history": [{"bound": -1.25, "seconds": 0.1}, {"bound": math.inf}]}
 

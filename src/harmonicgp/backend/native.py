@@ -21,6 +21,8 @@ from pathlib import Path
 
 import torch
 
+from harmonicgp.backend.files import replacing, replacing_path
+
 SOURCE = Path(__file__).with_name("orbit.c")
 #: Flags to try, the fastest first. None lets a NaN disappear (-ffinite-math-only, part of -ffast-math, would).
 _MATH = [
@@ -82,9 +84,9 @@ def _compiler() -> list[str] | None:
     """A compiler that is there, with the flags that CC gives it."""
     given = shlex.split(os.environ.get("CC", ""))
     for words in [given] if given else [["cc"], ["gcc"], ["clang"]]:
-        found = shutil.which(words[0])
-        if found:
-            return [found, *words[1:]]
+        program = shutil.which(words[0])
+        if program:
+            return [program, *words[1:]]
     return None
 
 
@@ -98,21 +100,22 @@ def _build(compiler: list[str], folder: Path) -> Path:
     digest = target.with_suffix(".sha256")
     if target.exists() and digest.exists() and digest.read_text("ascii", "replace") == _digest(target):
         return target
+    with replacing_path(target) as library:
+        _compile(compiler, [*more, "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-lm"])
+        text = _digest(library)
+    with replacing(digest) as file:
+        file.write(text.encode("ascii"))
+    return target
+
+
+def _compile(compiler: list[str], arguments: list[str]) -> None:
+    """With the fastest flags that the compiler takes."""
     complaint = ""
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        made = Path(scratch) / "orbit.so"
-        for flags in FLAGS:
-            done = _run([*compiler, *flags, *more, "-shared", "-fPIC", "-o", str(made), str(SOURCE), "-lm"])
-            if done.returncode == 0:
-                text, told = _digest(made), Path(scratch) / "sha256"
-                told.write_text(text, "ascii")
-                for path in (made, told):
-                    with path.open("rb+") as file:
-                        os.fsync(file.fileno())
-                os.replace(made, target)  # all of it or nothing, whoever else builds at the same time
-                os.replace(told, digest)
-                return target
-            complaint = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
+    for flags in FLAGS:
+        done = _run([*compiler, *flags, *arguments])
+        if done.returncode == 0:
+            return
+        complaint = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
     raise OSError(f"{compiler[0]} could not build {SOURCE.name}: {complaint}")
 
 
@@ -154,8 +157,8 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
         return f"{platform.machine()} {platform.processor()}"
-    kept = {line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))}
-    return platform.machine() + "\n".join(sorted(kept))
+    facts = {line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))}
+    return platform.machine() + "\n".join(sorted(facts))
 
 
 def available() -> bool:

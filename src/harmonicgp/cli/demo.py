@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from harmonicgp._extras import require
+from harmonicgp.backend.files import replacing
 from harmonicgp.globe.relief import Relief, load_relief
-from harmonicgp.io.container import replacing
 
 Array: TypeAlias = np.ndarray[Any, Any]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harmonicgp._extras import require
+from harmonicgp.backend.files import replacing_path
 from harmonicgp.cli.failures import UsageError
 from harmonicgp.cli.models import FitRun
 from harmonicgp.cli.words import Speaker, count, did_you_mean, listing
@@ -85,8 +86,6 @@ def fit_field(path: Path, targets: list[str], options: dict[str, Any], run: FitR
 
 def say_field(model: Any, say: Speaker) -> None:
     """Print what a fitted field is made of."""
-    from harmonicgp.report.facts import n_slices
-
     units = f" ({model.units_})" if model.units_ else ""
     say("field", f"{model.name_ or 'without a name'}{units}")
     if model.axes_ is not None:
@@ -125,8 +124,6 @@ def predict_field(model: Path, path: Path, output: Path, latent: bool, say: Spea
 
 def write_dataset(data: Any, path: Path) -> None:
     """Write a netCDF file, whole or not at all."""
-    from harmonicgp.io.container import replacing
-
     require("netCDF4", "geo", "writing netCDF files")
-    with replacing(path) as file:
-        data.to_netcdf(file.name, engine="netcdf4")
+    with replacing_path(path) as temporary:
+        data.to_netcdf(temporary, engine="netcdf4")

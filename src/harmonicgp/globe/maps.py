@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from harmonicgp._extras import require
+from harmonicgp.backend.files import replacing
 from harmonicgp.globe.relief import Relief, load_relief
-from harmonicgp.io.container import PathLike, replacing
+from harmonicgp.io.container import PathLike
 from harmonicgp.report.pictures import BLUE, GREY, text
 from harmonicgp.report.scores import Array
 

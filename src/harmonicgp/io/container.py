@@ -10,17 +10,14 @@ at all.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
 import os
 import re
-import secrets
 import stat
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -29,6 +26,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from harmonicgp._version import __version__
+from harmonicgp.backend.files import replacing
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -66,35 +64,10 @@ class Container(NamedTuple):
 # Writing ------------------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def replacing(path: PathLike) -> Iterator[BinaryIO]:
-    """A binary file to fill, that takes the place of `path` when all went well; else the old file is left as it was.
-
-    Durable: the bytes are on the disk before the name points to them. Permissions are those that `open` would give.
-    """
-    target = writable(path)
-    temporary = target.with_name(f".{_KEY}-{secrets.token_hex(8)}.tmp")
-    file = open(temporary, "xb")  # noqa: SIM115 - closed below, before it is renamed
-    try:
-        with file:
-            if target.exists():
-                os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    _flush_folder(target.parent)
-
-
 def write_text_atomically(path: PathLike, text: str) -> None:
     """Write a text file, as UTF-8, whole or not at all."""
-    data = text.encode()
     with replacing(path) as file:
-        file.write(data)
+        file.write(text.encode())
 
 
 def write_container(
@@ -128,30 +101,6 @@ def write_container(
         raise ValueError(f"{len(plain)} tensors are too many for one file: stack them into fewer.")
     with replacing(path) as file:
         file.write(data)
-
-
-def writable(path: PathLike) -> Path:
-    """The file that `open(path, "w")` would write to, links followed; an error that says what is wrong if it would not."""
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise IsADirectoryError(f"{os.fspath(path)} is a folder: name a file in it.")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {target.parent}: make it first.")
-    if target.exists() and not target.is_file():
-        raise OSError(f"{os.fspath(path)} is a device or a pipe, which cannot be replaced as a whole: name a file.")
-    if target.exists() and not os.access(target, os.W_OK):
-        raise PermissionError(f"{os.fspath(path)} is write-protected: choose another name, or make it writable.")
-    return target
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make the new name durable, where the platform can."""
-    with contextlib.suppress(OSError):  # Windows opens no folders, some file systems flush none
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _plain_tensor(name: str, tensor: Tensor) -> Tensor:

@@ -174,7 +174,7 @@ def _trial_elements(action: Action) -> Tensor:
             row = [0] * action.group.ways
             row[j] = s_j
             rows.append(row)
-    return torch.tensor(rows or [[0] * action.group.ways])
+    return torch.tensor(rows or [[0] * action.group.ways], device="cpu")
 
 
 def _trial_sets(kernel: KernelLike, action: Action, d: int, like: Sequence[Tensor]) -> list[Tensor]:
@@ -182,17 +182,19 @@ def _trial_sets(kernel: KernelLike, action: Action, d: int, like: Sequence[Tenso
 
     Sets of different scale are tried apart: in one Gram matrix the distances of the small would drown in rounding.
     """
-    generator = torch.Generator().manual_seed(0)
-    generic = torch.randn(6, d, generator=generator, dtype=torch.float64)
-    turns = torch.rand(6, d, generator=generator, dtype=torch.float64)
-    scales: list[Tensor] = [torch.ones(d, dtype=torch.float64)]
+    generator = torch.Generator(device="cpu").manual_seed(0)
+    generic = torch.randn(6, d, generator=generator, dtype=torch.float64, device="cpu")
+    turns = torch.rand(6, d, generator=generator, dtype=torch.float64, device="cpu")
+    scales: list[Tensor] = [torch.ones(d, dtype=torch.float64, device="cpu")]
     for part in _parts(kernel):
         if getattr(part, "has_lengthscale", False):
             lengthscale = part.lengthscale.detach().double().cpu().reshape(-1)
-            scales += [torch.full((d,), float(value), dtype=torch.float64) for value in lengthscale.aminmax()]
+            scales += [
+                torch.full((d,), float(value), dtype=torch.float64, device="cpu") for value in lengthscale.aminmax()
+            ]
             if len(lengthscale) > 1:  # each coordinate at its own
                 active = range(len(lengthscale)) if part.active_dims is None else part.active_dims.tolist()
-                own = torch.ones(d, dtype=torch.float64)
+                own = torch.ones(d, dtype=torch.float64, device="cpu")
                 for i, value in zip(active, lengthscale, strict=True):
                     own[i] = value
                 scales.append(own)

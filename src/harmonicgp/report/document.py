@@ -8,7 +8,7 @@ from typing import Any
 
 from harmonicgp._extras import require
 from harmonicgp._version import __version__
-from harmonicgp.io.container import replacing
+from harmonicgp.backend.files import replacing
 from harmonicgp.report import data_sections, model_sections
 from harmonicgp.report.case import Case
 from harmonicgp.report.novelty import ignore_unseen

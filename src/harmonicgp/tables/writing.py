@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from harmonicgp.io.container import replacing, writable
+from harmonicgp.backend.files import replacing, writable
 from harmonicgp.tables.arrow import arrow, delimiter_of, is_parquet, plain_errors, suffix_of
 
 if TYPE_CHECKING:
