@@ -266,7 +266,7 @@ def test_a_wrong_word_is_met_with_the_right_ones(table, tmp_path, option, word, 
 
 
 def test_the_choices_are_those_of_the_library(tmp_path):
-    from harmonicgp.symmetry.candidates import KERNELS
+    from harmonicgp.symmetry.factories import KERNELS
 
     text = run("fit", "--help").stdout
     assert set(re.search(r"--kernel <(.*?)>", text)[1].split("|")) == set(KERNELS)
@@ -453,7 +453,7 @@ def test_predictions_keep_the_rows_in_order(folder, tmp_path, suffix, monkeypatc
     assert (table["temperature_q2.5"] < table.temperature_mean).all()
     assert (table["temperature_q97.5"] > table.temperature_mean).all()
 
-    from harmonicgp.estimators import load_model
+    from harmonicgp import load_model
 
     mean, std = load_model(folder / "model.hgp").predict(source[["lon", "lat"]], return_std=True)
     np.testing.assert_allclose(table.temperature_mean, np.ravel(mean), rtol=1e-4)

@@ -37,6 +37,11 @@ class Action(ABC):
         """The coordinates that are circles, and their periods."""
         return {}
 
+    @property
+    def is_literal(self) -> bool:
+        """Whether `repr(action)` is Python that makes the action again."""
+        return type(self).__repr__ is not object.__repr__
+
     @abstractmethod
     def _move(self, x: Tensor, s: Tensor) -> Tensor:
         """X [..., d] moved by the elements s, integers [..., J] within 0 <= s_j < T_j; leading axes broadcast."""

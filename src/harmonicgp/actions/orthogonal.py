@@ -71,5 +71,10 @@ class Orthogonal(Action):
             moved = torch.where(s == k, x @ R[k].mT, moved)
         return moved
 
+    @property
+    def is_literal(self) -> bool:
+        """No: the text does not hold the matrix."""
+        return False
+
     def __repr__(self) -> str:
         return f"Orthogonal(<{self.dim} x {self.dim} matrix>, order={self.group.order})"

@@ -53,6 +53,11 @@ class Product(Action):
         """The circular coordinates of all factors."""
         return self._periods
 
+    @property
+    def is_literal(self) -> bool:
+        """Whether all factors are."""
+        return all(factor.is_literal for factor in self.factors)
+
     def check(self, x: Tensor, name: str = "x") -> None:
         """Raise a clear error unless every factor can move x."""
         super().check(x, name)

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from harmonicgp._extras import MissingExtraError
 from harmonicgp.cli.words import SAID, complain, for_command_line, mute, warn
+from harmonicgp.symmetry.errors import UndeclaredColumnsError
 
 
 class UsageError(Exception):
@@ -72,10 +73,20 @@ def _explain(error: BaseException, debug: bool) -> int:
     if isinstance(error, OSError) and error.filename and error.strerror:
         complain(f"{os.fspath(error.filename)}: {error.strerror.lower()}.")
     elif isinstance(error, ValueError | OSError | MissingExtraError):
-        complain(for_command_line(str(error)) or type(error).__name__)
+        complain((for_command_line(str(error)) or type(error).__name__) + _options(error))
     else:
         complain(f"{type(error).__name__}: {error} (unexpected: run it again with --debug to see where.)")
     return 1
+
+
+def _options(error: BaseException) -> str:
+    """What a command line can do about an error."""
+    if not isinstance(error, UndeclaredColumnsError):
+        return ""
+    from harmonicgp.cli.symmetries import as_options
+
+    options = as_options({"columns": error.kinds}, ())
+    return f" On the command line: {options}." if options else ""
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

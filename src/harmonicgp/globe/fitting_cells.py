@@ -78,5 +78,5 @@ class FitsCells(PredictsFields):
         gp = self.regressor_
         assert gp is not None
         self.kernel_, self.elbo_ = str(gp.kernel), gp.elbo_
-        self.noise_std_ = float(np.sqrt(gp._noise().variance) * gp._target.scale[0])
-        self.n_inducing_, self.n_features_ = len(gp.inducing_points()), gp._predictor.features.n_features
+        self.noise_std_ = float(gp.noise_std_[0])
+        self.n_inducing_, self.n_features_ = len(gp.inducing_points()), gp.model_.n_features
