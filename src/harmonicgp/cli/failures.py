@@ -73,20 +73,21 @@ def _explain(error: BaseException, debug: bool) -> int:
     if isinstance(error, OSError) and error.filename and error.strerror:
         complain(f"{os.fspath(error.filename)}: {error.strerror.lower()}.")
     elif isinstance(error, ValueError | OSError | MissingExtraError):
-        complain((for_command_line(str(error)) or type(error).__name__) + _options(error))
+        complain(_words(error))
     else:
         complain(f"{type(error).__name__}: {error} (unexpected: run it again with --debug to see where.)")
     return 1
 
 
-def _options(error: BaseException) -> str:
-    """What a command line can do about an error."""
+def _words(error: BaseException) -> str:
+    """An error of the library, with the options of a command line that do what it advises."""
+    text = for_command_line(str(error)) or type(error).__name__
     if not isinstance(error, UndeclaredColumnsError):
-        return ""
+        return text
     from harmonicgp.cli.symmetries import as_options
 
     options = as_options({"columns": error.kinds}, ())
-    return f" On the command line: {options}." if options else ""
+    return f"{text.removesuffix('.')} (on the command line {options})." if options else text
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -36,18 +36,19 @@ class TableEstimator(BaseEstimator):
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file, whole or not at all."""
+        write_model(Path(path), self.to_file())
+
+    def to_file(self) -> ModelFile:
+        """What a file holds of the fitted estimator."""
         check_is_fitted(self, "model_")
         names = getattr(self, "feature_names_in_", None)
-        write_model(
-            Path(path),
-            ModelFile(
-                type(self).__name__,
-                self.get_params(deep=False),
-                self.preprocessing_,
-                self.model_,
-                self.n_features_in_,
-                None if names is None else [str(name) for name in names],
-            ),
+        return ModelFile(
+            type(self).__name__,
+            self.get_params(deep=False),
+            self.preprocessing_,
+            self.model_,
+            self.n_features_in_,
+            None if names is None else [str(name) for name in names],
         )
 
     @classmethod

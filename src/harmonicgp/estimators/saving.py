@@ -76,23 +76,21 @@ class ModelFile:
 
 def write_model(path: Path, file: ModelFile) -> None:
     """Write a file, whole or not at all."""
-    header, tensors = pack(file)
-    write_container(path, "model", FORMAT, header, {name: tensor.cpu() for name, tensor in tensors.items()})
+    write_container(path, "model", FORMAT, *pack(file))
 
 
 def read_model(path: str | Path) -> ModelFile:
     """What `write_model` wrote, on the CPU."""
     container = read_container(Path(path), "model", FORMAT)
     try:
-        with torch.device("cpu"):  # GPyTorch makes parameters on the default device
-            return unpack(container.header, container.tensors)
+        return unpack(container.header, container.tensors)
     except (KeyError, TypeError, IndexError, AttributeError, ValueError, RuntimeError) as error:
         reason = " ".join(f"{error!r}".split())  # torch's take several lines
         raise ModelFileError(f"{path} is not a model that this version of harmonicgp can read: {reason}") from error
 
 
 def pack(file: ModelFile) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A JSON header and tensors."""
+    """A JSON header and tensors, on the CPU."""
     model, preprocessing = file.model, file.preprocessing
     columns = preprocessing.columns.state()
     others = (len(model.history), file.n_features, columns["names"], preprocessing.target_names, preprocessing.flat)
@@ -112,11 +110,16 @@ def pack(file: ModelFile) -> tuple[dict[str, Any], dict[str, Tensor]]:
         header, tensors = header | part, tensors | more
     if isinstance(file.arguments["kernel"], gpytorch.kernels.Kernel):
         tensors |= _named("argument.", file.arguments["kernel"].state_dict())
-    return header, tensors
+    return header, {name: tensor.cpu() for name, tensor in tensors.items()}
 
 
 def unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ModelFile:
-    """What `pack` took apart."""
+    """What `pack` took apart, on the CPU."""
+    with torch.device("cpu"):  # GPyTorch makes parameters on the default device
+        return _unpack(header, tensors)
+
+
+def _unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ModelFile:
     arguments = _read_arguments(header["arguments"], tensors)
     options = _OPTIONS[header["estimator"]](**arguments)
     plain = dict(header["plain"])

@@ -12,6 +12,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from harmonicgp.estimators.regressor import HarmonicGPRegressor
 from harmonicgp.estimators.saving import pack, unpack
 from harmonicgp.globe.cells import CellInputs, frame_from_state, frame_state
 from harmonicgp.globe.closed_form import covariance
@@ -67,7 +68,7 @@ class SavedField:
 
     def _save_cells(self: Any, path: str | Path, arguments: dict[str, Any]) -> None:
         """A field with further inputs: the regressor of its cells, and how they are made."""
-        inner, inner_tensors = pack(self.regressor_)
+        inner, inner_tensors = pack(self.regressor_.to_file())
         frame, frame_tensors = frame_state(self._frame)
         header = {
             "arguments": arguments, "mean": self._mean.kind, "order": self.order_,
@@ -146,7 +147,7 @@ class SavedField:
             setattr(model, name, header["plain"][name])
         cells = header["cells"]
         model._cells = CellInputs(*(tuple(map(str, cells[name])) for name in ("dims", "covariates", "kinds")))
-        model.regressor_ = unpack(header["regressor"], _part(tensors, "regressor."))
+        model.regressor_ = HarmonicGPRegressor.from_file(unpack(header["regressor"], _part(tensors, "regressor.")))
         model._frame = frame_from_state(header["frame"], _part(tensors, "frame."))
         model._groups, model._sites, model._source = [], [], None
         model._describe_cells()

@@ -325,7 +325,7 @@ class SymmetryChoice:
 
 def with_names(words: str, action: Action, names: Sequence[str]) -> str:
     """The words, and the names of the columns that the action moves, if there are few."""
-    probe = torch.linspace(0.3, 1.7, len(names), dtype=torch.float64)[None]
+    probe = torch.linspace(0.3, 1.7, len(names), dtype=torch.float64, device="cpu")[None]
     try:
         moved = ((action.orbit(probe) - probe).abs().amax((0, 1)) > 1e-9).tolist()
     except (ValueError, RuntimeError):  # an action of the user's own that fails
