@@ -20,7 +20,7 @@ from benchmarks._data import DataNotFoundError
 from benchmarks._harness import load_task
 from benchmarks.peers import Task
 from harmonicgp import HarmonicGPRegressor
-from harmonicgp.symmetry.candidates import ONE_BLOCK, finish_cost, step_cost
+from harmonicgp.symmetry.cost import ONE_BLOCK, finish_cost, step_cost
 
 SETS = ("skewed", "pumadyn32nm", "elevators", "bike", "pol", "kin40k")
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from harmonicgp._version import __version__
 
 if TYPE_CHECKING:
-    from harmonicgp.estimators import HarmonicGPClassifier, HarmonicGPRegressor, load_model
+    from harmonicgp.estimators import HarmonicGPClassifier, HarmonicGPRegressor
     from harmonicgp.globe import HarmonicGPGlobe
     from harmonicgp.groups import Cyclic, Group
+    from harmonicgp.loading import load_model
 
 __all__ = [
     "Cyclic",
@@ -28,7 +29,7 @@ _HOMES = {
     "HarmonicGPClassifier": "estimators",
     "HarmonicGPGlobe": "globe",
     "HarmonicGPRegressor": "estimators",
-    "load_model": "estimators",
+    "load_model": "loading",
 }
 _SUBMODULES = (
     "actions",
@@ -41,6 +42,7 @@ _SUBMODULES = (
     "inference",
     "kernels",
     "likelihoods",
+    "loading",
     "report",
     "symmetry",
     "tables",

@@ -52,7 +52,7 @@ def test_images():
     X = rng.random(size=(60, 12))
     gp = regressor(columns=("image", (3, 4))).fit(X, X.sum(1))
     assert gp.predict(X).shape == (60,)
-    assert gp._inputs.d == 12
+    assert gp.model_.inputs.d == 12
 
 
 # --- noise ----------------------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_exact_models_are_calibrated_by_each_row_in_turn_where_they_need_it():
     gp = regressor(max_steps=30).fit(X, y)
     assert gp.validation_["method"] == "leave-one-out"
     assert gp.validation_["rows"] == 600
-    assert gp._calibration
+    assert gp.model_.calibration
     plain = regressor(max_steps=30, calibration=None).fit(X, y)
     for level in (0.5, 0.9):
         slack = 4 * np.sqrt(level * (1 - level) * (1 / 4000 + 1 / 600))
@@ -227,9 +227,9 @@ def test_exact_models_are_calibrated_by_each_row_in_turn_where_they_need_it():
     assert coverage(plain, Xs, ys, 0.5) > 0.5 + 4 * np.sqrt(0.25 * (1 / 4000 + 1 / 600))
     rng = np.random.default_rng(2)
     fine = regressor(max_steps=30).fit(X, np.sin(X[:, 0]) + 0.2 * rng.normal(size=len(X)))
-    assert not fine._calibration
+    assert not fine.model_.calibration
     few = regressor(max_steps=30).fit(X[:150], y[:150])  # too few to say
-    assert not few._calibration
+    assert not few.model_.calibration
 
 
 def test_larger_tables_are_calibrated_where_they_need_it():
@@ -237,13 +237,13 @@ def test_larger_tables_are_calibrated_where_they_need_it():
     X, y = misspecified(4000, 0)
     Xs, ys = misspecified(4000, 1)
     gp = regressor(**settings).fit(X, y)
-    assert gp._calibration
+    assert gp.model_.calibration
     for level in (0.5, 0.9):
         slack = 4 * np.sqrt(level * (1 - level) * (1 / 4000 + 1 / 1200))
         assert coverage(gp, Xs, ys, level) == pytest.approx(level, abs=slack)
     rng = np.random.default_rng(2)
     fine = regressor(**settings).fit(X, np.sin(X[:, 0]) + 0.3 * rng.normal(size=4000))
-    assert not fine._calibration
+    assert not fine.model_.calibration
 
 
 def test_calibration_on_larger_tables_and_of_several_targets():
@@ -309,7 +309,7 @@ def test_draws_are_functions(monkeypatch):
     gp = regressor().fit(X, y)
     whole = gp.sample_y(X[:6], 3, random_state=5, noise=False)
     np.testing.assert_array_equal(gp.sample_y(X[:6], 3, random_state=5, noise=False), whole)
-    monkeypatch.setattr("harmonicgp.estimators.predicting.MAX_DRAWN", 1)
+    monkeypatch.setattr("harmonicgp.estimators.regressor.MAX_DRAWN", 1)
     whole = gp.sample_y(X[:6], 3, random_state=5, noise=False)
     np.testing.assert_allclose(gp.sample_y(X[2:4], 3, random_state=5, noise=False), whole[2:4], rtol=1e-9)
     assert not np.allclose(gp.sample_y(X[:6], 3, random_state=6, noise=False), whole)
@@ -564,14 +564,14 @@ def test_a_warp_that_is_asked_for_is_made():
     X, y = np.column_stack([np.exp(3 * z[:, 0]), z[:, 1]]), z[:, 0] + 0.1 * rng.normal(size=100)
     plain, warped = (regressor(warp=warp, max_steps=30).fit(X, y) for warp in (None, "quantile"))
     assert warped.elbo_ > plain.elbo_ + 0.1
-    assert list(warped._inputs.warps) == [0]
+    assert list(warped.model_.inputs.warps) == [0]
 
 
 def test_a_warp_that_is_asked_for_is_made_under_an_action_too():
     z = np.random.default_rng(0).normal(size=(100, 2))
     X = np.column_stack([np.exp(3 * z[:, 0]), z[:, 1]])
     told = regressor(warp="quantile", symmetry=Negation([[1]]), n_inducing=10).fit(X, z[:, 0])
-    assert list(told._inputs.warps) == [0]
+    assert list(told.model_.inputs.warps) == [0]
 
 
 # --- classes --------------------------------------------------------------------------------------------------------------

@@ -15,17 +15,17 @@ from tests.estimators.common import assert_same, classifier, labels, outputs, re
 
 def expected(gp, X, y, family, noise=None, counts=None):
     """Moments of f at X from the closed form on all rows, in model units."""
-    predictor = gp._predictor
-    rows = torch.from_numpy(gp._inputs.transform(X))
-    target = torch.from_numpy((y - gp._target.centre[0]) / gp._target.scale[0])[None]
+    predictor = gp.model_.predictor
+    rows = torch.from_numpy(gp.model_.inputs.transform(X))
+    target = torch.from_numpy((y - gp.preprocessing_.target.centre[0]) / gp.preprocessing_.target.scale[0])[None]
     s2 = float(gp.likelihood_.noise.detach())
-    weights = None if noise is None else torch.from_numpy(s2 / (s2 + (noise / gp._target.scale[0]) ** 2))
+    weights = None if noise is None else torch.from_numpy(s2 / (s2 + (noise / gp.preprocessing_.target.scale[0]) ** 2))
     statistics = gather_statistics(predictor.whitened, predictor.features.shapes, rows, target, weights, counts=counts)
     posterior = closed_form(statistics, s2, family).posterior
     mean, variance = Predictor(predictor.features, predictor.whitened, posterior).marginals(rows)
     return (
-        mean[0].numpy() * gp._target.scale[0] + gp._target.centre[0],
-        np.sqrt(variance[0].numpy()) * gp._target.scale[0],
+        mean[0].numpy() * gp.preprocessing_.target.scale[0] + gp.preprocessing_.target.centre[0],
+        np.sqrt(variance[0].numpy()) * gp.preprocessing_.target.scale[0],
     )
 
 
@@ -79,13 +79,12 @@ def test_several_targets_one_by_one():
     X, Y = table(60, P=2)
     gp = regressor().fit(X[:30], Y[:30]).partial_fit(X[30:], Y[30:])
     s2 = float(gp.likelihood_.noise.detach())
-    rows = torch.from_numpy(gp._inputs.transform(X))
-    statistics = gather_statistics(
-        gp._predictor.whitened, gp._predictor.features.shapes, rows, torch.from_numpy(gp._target.forward(Y))
-    )
+    predictor, rows = gp.model_.predictor, torch.from_numpy(gp.model_.inputs.transform(X))
+    targets = torch.from_numpy(gp.preprocessing_.target.forward(Y))
+    statistics = gather_statistics(predictor.whitened, predictor.features.shapes, rows, targets)
     posterior = closed_form(statistics, s2, "block").posterior
-    mean, _ = Predictor(gp._predictor.features, gp._predictor.whitened, posterior).marginals(rows)
-    np.testing.assert_allclose(gp.predict_f(X), gp._target.inverse(mean.numpy()).T, rtol=1e-8)
+    mean, _ = Predictor(predictor.features, predictor.whitened, posterior).marginals(rows)
+    np.testing.assert_allclose(gp.predict_f(X), gp.preprocessing_.target.inverse(mean.numpy()).T, rtol=1e-8)
 
 
 def test_the_first_call_is_fit():

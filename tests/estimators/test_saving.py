@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 import torch
 
-from harmonicgp import HarmonicGPClassifier, HarmonicGPRegressor
+from harmonicgp import HarmonicGPClassifier, HarmonicGPRegressor, load_model
 from harmonicgp.actions import Negation, PrincipalNegation, Rotation
-from harmonicgp.estimators import load_model
 from harmonicgp.estimators.saving import FORMAT
 from harmonicgp.io.container import ModelFileError, read_container, write_container
 from tests.estimators.common import assert_same, classifier, labels, outputs, regressor, table

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harmonicgp import HarmonicGPGlobe
-from harmonicgp.estimators import load_model
+from harmonicgp import HarmonicGPGlobe, load_model
 from harmonicgp.globe.cells import CellTable, as_numbers
 from harmonicgp.io.container import ModelFileError
 

@@ -304,7 +304,9 @@ def test_known_errors_of_points_on_a_grid():
     errors = np.where(X[:, 0] > 0, 0.5, 0.0)  # of nothing, too
     gp = HarmonicGPGlobe(kernel="rbf", progress=False).fit(X, y, noise_std=errors)  # learned to the end
     assert gp.axes_ is not None
-    grid = HarmonicGPGlobe(kernel="rbf", progress=False).fit(data, noise_std=0 * data.fillna(0.0) + 0.5 * (data.lon > 0))
+    grid = HarmonicGPGlobe(kernel="rbf", progress=False).fit(
+        data, noise_std=0 * data.fillna(0.0) + 0.5 * (data.lon > 0)
+    )
     np.testing.assert_allclose(gp.predict(X), grid.predict(X), atol=1e-3)
 
 

@@ -31,7 +31,7 @@ from harmonicgp.tables.inputs import Columns
 @pytest.fixture
 def brief(monkeypatch):
     """One round of tiny fits: tests and words are as ever, bounds are not."""
-    monkeypatch.setattr(searching, "ROUNDS", (searching.Round(4000, 16, 2, 512),))
+    monkeypatch.setattr(searching, "ROUNDS", (searching.TrialRound(4000, 16, 2, 512),))
 
 
 def cloud(kind, n=1000, seed=0):
@@ -544,7 +544,7 @@ def test_images_keep_one_scale_for_all_pixels():
         symmetry=ImageFlip((4, 4)), columns=("image", (4, 4)), max_steps=3, n_inducing=8, progress=False
     )
     gp.fit(X, X[:, 5])
-    assert np.ptp(gp._inputs.scale) == 0
+    assert np.ptp(gp.model_.inputs.scale) == 0
 
 
 @pytest.mark.usefixtures("brief")

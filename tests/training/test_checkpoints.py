@@ -93,7 +93,7 @@ CASES = {f.__name__: f for f in (regressor, classifier, three_classes, adam, ear
 def everything(result):
     """All that a fit leaves, as lists of numbers; times apart."""
     if isinstance(result, HarmonicGPRegressor | HarmonicGPClassifier):
-        predictor, likelihood, bound = result._predictor, result.likelihood_, result.elbo_
+        predictor, likelihood, bound = result.model_.predictor, result.likelihood_, result.elbo_
         features, posterior, history = predictor.features, predictor.posterior, result.history_
     else:
         features, posterior, likelihood = result.features, result.posterior, result.observation.likelihood

@@ -285,16 +285,15 @@ def test_an_error_in_a_callback_comes_through():
 
 
 def parts(gp):
-    posterior = gp._predictor.posterior
-    tensors = [*gp._predictor.features.state_dict().values(), *gp.likelihood_.state_dict().values()]
+    posterior = gp.model_.predictor.posterior
+    tensors = [*gp.model_.predictor.features.state_dict().values(), *gp.likelihood_.state_dict().values()]
     return [t.tolist() for t in (*tensors, *posterior.means, *posterior.precisions)]
 
 
 @pytest.fixture
 def brief_search(monkeypatch):
-    monkeypatch.setattr(
-        search, "ROUNDS", (search.Round(600, 16, 8, 128), search.Round(900, 24, 8, 128), search.Round(900, 24, 16, 128))
-    )
+    sizes = ((600, 16, 8, 128), (900, 24, 8, 128), (900, 24, 16, 128))
+    monkeypatch.setattr(search, "ROUNDS", tuple(search.TrialRound(*size) for size in sizes))
 
 
 @pytest.mark.parametrize("model", [HarmonicGPRegressor, HarmonicGPClassifier], ids=lambda c: c.__name__)
@@ -396,14 +395,14 @@ def test_a_time_budget_is_kept_on_twenty_thousand_rows(model, budget):
 
 
 def test_a_round_of_which_nothing_comes_leaves_the_one_before(brief_search, monkeypatch):
-    trial, rounds = search._trial, []
+    trial, rounds = search.run_trial, []
 
     def failing(data, candidate, trials, stage, *rest):
         row = trial(data, candidate, trials, stage, *rest)
         rounds.append(stage)
         return row if stage is search.ROUNDS[0] else row | {"bound": None}
 
-    monkeypatch.setattr(search, "_trial", failing)
+    monkeypatch.setattr(search, "run_trial", failing)
     X, y = table()
     gp = HarmonicGPRegressor(max_steps=3, batch_size=256, n_inducing=20).fit(X, y)
     assert search.ROUNDS[1] in rounds

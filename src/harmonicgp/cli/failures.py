@@ -81,6 +81,8 @@ def _explain(error: BaseException, debug: bool) -> int:
 
 def _in_words(error: Exception) -> str:
     """What an error of the library says on the command line: where it advises an argument, the option instead."""
+    from harmonicgp.cli.symmetries import as_options
+    from harmonicgp.symmetry.errors import UndeclaredColumnsError
     from harmonicgp.tables.notices import IdentifierColumnError, MissingValuesError
 
     if isinstance(error, MissingValuesError):
@@ -88,6 +90,9 @@ def _in_words(error: Exception) -> str:
     if isinstance(error, IdentifierColumnError):
         option = drop_option(error.column)
         return f"{error.problem}: drop it if it is an identifier ({option}), or encode it yourself."
+    if isinstance(error, UndeclaredColumnsError):
+        options = as_options({"columns": error.kinds}, ())
+        return f"{str(error).removesuffix('.')} (on the command line {options})." if options else str(error)
     return str(error) or type(error).__name__
 
 

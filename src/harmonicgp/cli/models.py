@@ -46,7 +46,7 @@ def load_any(path: Path) -> Any:
     """The model in a file."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no model file {path}.")
-    return estimators_module().load_model(path)
+    return importlib.import_module("harmonicgp.loading").load_model(path)
 
 
 def score_rows(model: Any, X: Any, y: Any, report: Path | None, noise_std: Any = None, **settings: Any) -> Any:

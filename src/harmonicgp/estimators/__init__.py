@@ -2,7 +2,6 @@
 
 from harmonicgp.estimators.classifier import HarmonicGPClassifier
 from harmonicgp.estimators.regressor import HarmonicGPRegressor
-from harmonicgp.estimators.saving import load_model
 from harmonicgp.symmetry.choice import SymmetryChoice
 
-__all__ = ["HarmonicGPClassifier", "HarmonicGPRegressor", "SymmetryChoice", "load_model"]
+__all__ = ["HarmonicGPClassifier", "HarmonicGPRegressor", "SymmetryChoice"]

@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import gpytorch
 import numpy as np
 from scipy.special import logsumexp, ndtr, ndtri
 from scipy.stats import kstwobign
 
+from harmonicgp.likelihoods import observe
 from harmonicgp.tables.inputs import Array, Warp
 from harmonicgp.tables.targets import Target
 
@@ -34,6 +36,11 @@ class Noise:
 
     s2: float
     df: float | None = None
+
+    @classmethod
+    def of(cls, likelihood: gpytorch.likelihoods.Likelihood) -> Noise:
+        """The noise of a likelihood of GPyTorch."""
+        return cls(*observe(likelihood).predictive_noise())
 
     def mixture(self) -> tuple[Array, Array]:
         """Variances, and logarithms of weights, of the noise's Gaussian parts: both [k]."""
@@ -129,6 +136,18 @@ class Predictive:
         if self.target.transform == "log":
             return self._lognormal()[1].T
         return self._warped()[1].T
+
+    def latent_mean(self) -> Array:
+        """The median of the latent function in the units of y, [n, P]."""
+        return self.target.inverse(self.mean_f).T
+
+    def latent_std(self) -> Array:
+        """The standard deviation of the latent function in the units of y, [n, P]; half a central interval under a transform."""
+        root = np.sqrt(self.variance_f)
+        if self.target.transform is None:
+            return (root * self.target.scale[:, None]).T
+        high, low = (self.target.inverse(self.mean_f + sign * root) for sign in (1, -1))
+        return 0.5 * (high - low).T
 
     def quantiles(self, levels: Sequence[float] | Array) -> Array:
         """Quantiles of y, [n, levels, P]."""

@@ -1,42 +1,42 @@
-"""Regression with error bars: fit, predict."""
+"""Regression with error bars."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import gpytorch
 import numpy as np
-import torch
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import (
-    _check_y,
-    check_consistent_length,
-)
+from sklearn.utils.validation import check_is_fitted
 
+from harmonicgp._validation import whole_number
 from harmonicgp.actions import Action
-from harmonicgp.estimators.base import fresh_seed
-from harmonicgp.estimators.predicting import PredictsNumbers
-from harmonicgp.estimators.predictive import Conformal, Predictive, uneven
-from harmonicgp.estimators.reading import is_table
-from harmonicgp.estimators.saving import SavedModel
+from harmonicgp.estimators.base import TableEstimator
+from harmonicgp.estimators.fitting import fit_model
+from harmonicgp.estimators.predictive import Noise, Predictive
+from harmonicgp.estimators.validation import compare_noise, validate_regression
 from harmonicgp.groups import Resolution
 from harmonicgp.likelihoods.observation import Bound
-from harmonicgp.symmetry.candidates import make_gaussian, make_student_t
-from harmonicgp.tables.arrays import known_errors, numbers, target_names, validated, weights_of
+from harmonicgp.symmetry.options import RegressionOptions, check_options, check_regression_options, fresh_seed
+from harmonicgp.symmetry.settings import regression_settings
+from harmonicgp.tables.arrays import n_rows
+from harmonicgp.tables.encoder import Missing
 from harmonicgp.tables.inputs import Array
-from harmonicgp.tables.rows import Rows, merge
-from harmonicgp.tables.targets import Target, Transform
-from harmonicgp.training import Callback, Fit
+from harmonicgp.tables.preprocessing import RegressionPreprocessing
+from harmonicgp.tables.targets import Transform
+from harmonicgp.training import Callback
 
-#: A variance of noise, in units of that of y, that is as good as none.
-NO_NOISE = 1e-5
+#: Rows up to which `sample_y` draws from the covariance.
+MAX_DRAWN = 2_000
+#: Rows at which `return_cov` is refused.
+MAX_COVARIANCE = 10_000
 
 
-class HarmonicGPRegressor(SavedModel, RegressorMixin, PredictsNumbers):
+class HarmonicGPRegressor(RegressorMixin, TableEstimator):
     """Gaussian process regression: `fit`, then `predict` y with error bars, in its own units.
 
     The defaults need no tuning: columns are standardised, skewed ones warped if that helps, and the symmetry whose bound on the
@@ -51,14 +51,14 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, PredictsNumbers):
         resolution: "complex" or "real", see `docs/kernels.md`.
         posterior: "auto", "block" (independent blocks) or "joint".
         bound: "tight" or "elbo".
-        warp: "auto", None, or "quantile": make skewed columns normal first.
+        warp: "auto", None, or "quantile": transform skewed columns to normal first.
         columns: what columns mean: {"lon": "longitude", "lat": "latitude", "hour": ("periodic", 24)}, by name or number; or
             ("image", (height, width)) for rows that are images.
         missing: "refuse" missing inputs of a table, or "impute" them.
         likelihood: "gaussian" noise, or "student_t" for outliers.
         target_transform: None, "log" or "quantile".
         calibration: "auto": where error bars did not cover as they say on the rows held out (up to 2,000 rows: each row in
-            turn), their levels are mended; "conformal": always, and those rows stay out of the posterior; None: the model's own.
+            turn), their levels are recalibrated; "conformal": always, and those rows stay out of the posterior; None: never.
         max_steps: training steps, at most.
         batch_size: rows of a step.
         learning_rate: Adam's, for inducing points and hyper-parameters.
@@ -69,6 +69,8 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, PredictsNumbers):
         checkpoint_dir: a folder; a fit that was killed goes on from there when it is started again.
         callbacks: functions of a dict for every step; one that returns True stops the training.
         dtype: "float32", "float64", or "auto": float64 up to 2,000 rows.
+        device: "cpu", "cuda", or "auto" for CUDA where there is one. Untested on CUDA. Predictions are NumPy arrays, and files
+            are read on the CPU.
         random_state: a seed.
         progress: a bar, on a terminal.
 
@@ -81,6 +83,8 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, PredictsNumbers):
         ((3,), (3,))
     """
 
+    preprocessing_: RegressionPreprocessing
+
     def __init__(
         self,
         kernel: str | gpytorch.kernels.Kernel = "matern32",
@@ -92,7 +96,7 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, PredictsNumbers):
         bound: Bound = "tight",
         warp: str | None = "auto",
         columns: Any = None,
-        missing: str = "refuse",
+        missing: Missing = "refuse",
         likelihood: str = "gaussian",
         target_transform: Transform | None = None,
         calibration: str | None = "auto",
@@ -105,6 +109,7 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, PredictsNumbers):
         checkpoint_dir: str | Path | None = None,
         callbacks: Sequence[Callback] | None = None,
         dtype: str = "auto",
+        device: str = "cpu",
         random_state: int | np.random.RandomState | None = 0,
         progress: bool = True,
     ) -> None:
@@ -130,6 +135,7 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, PredictsNumbers):
         self.checkpoint_dir = checkpoint_dir
         self.callbacks = callbacks
         self.dtype = dtype
+        self.device = device
         self.random_state = random_state
         self.progress = progress
 
@@ -145,41 +151,20 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, PredictsNumbers):
         A `sample_weight` of two is two equal rows. `noise_std` [N] are known errors of y, in its units; noise beyond them is
         learned.
         """
-        distinct, target, known = self._prepare(X, y, sample_weight, noise_std)
-        self._calibration: tuple[Conformal, ...] = ()
-        conformal = self.calibration == "conformal"
-        result = self._fit_rows(distinct, target, known, self._likelihood, conformal)
-        self._validate(result, distinct.y, known, conformal)
-        self._compare_noise(distinct.X, target)
+        start, options = time.perf_counter(), self._options()
+        check_options(options)
+        check_regression_options(options, noise_std)
+        preprocessing, rows = RegressionPreprocessing.fit(
+            X, y, self, columns=options.columns, missing=options.missing, transform=options.target_transform,
+            sample_weight=sample_weight, noise_std=noise_std,
+        )  # fmt: skip
+        data = preprocessing.model_rows(rows)
+        settings = regression_settings(options, preprocessing, data, start)
+        model, held_out = fit_model(data, settings, keep_out=options.calibration == "conformal")
+        model = validate_regression(model, held_out, data, rows.y, preprocessing.target, options.calibration)
+        self.preprocessing_ = preprocessing
+        self.model_ = compare_noise(model, data, preprocessing.target_names)
         return self
-
-    def _compare_noise(self, X: Array, target: Array, most: int = 2000) -> None:
-        """Warn where targets that share one level of noise differ in it."""
-        if len(target) < 2:
-            return
-        rows = np.linspace(0, len(X) - 1, min(len(X), most)).astype(int)
-        mean, _ = self._moments(X[rows])
-        left = np.sqrt(np.mean((target[:, rows] - mean) ** 2, axis=1))  # of each target, in its standard deviations
-        if left.max() > 1.5 * left.min():
-            low, high = (self.target_names_[int(k)] for k in (left.argmin(), left.argmax()))
-            self.warnings_.append(
-                f"the targets share one level of noise (in units of their standard deviations) and differ in it: error bars of "
-                f"{low!r} are too wide, those of {high!r} too narrow. Fit the targets one by one, or with "
-                "calibration='conformal'."
-            )
-
-    def _prepare(self, X: Any, y: Any, sample_weight: Any, noise_std: Any) -> tuple[Rows, Array, Array | None]:
-        """Distinct rows, and targets and known noise variances in model units."""
-        self._start = time.perf_counter()
-        self._check_arguments()
-        self._check_options(noise_std)
-        self._seed = fresh_seed(self.random_state)
-        rows, targets, weight, noise = self._rows(X, y, sample_weight, noise_std, reset=True)
-        self._describe(rows)
-        distinct = merge(rows, targets, noise, weight)
-        self._target = Target.fit(distinct.y, distinct.counts, self.target_transform, self.target_names_)
-        known = None if distinct.noise is None else (distinct.noise / self._target.scale[0]) ** 2
-        return distinct, self._target.forward(distinct.y), known
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, noise_std: Any = None) -> HarmonicGPRegressor:
         """New rows for the posterior; scaling, symmetry, kernel and noise stay. The first call is `fit`.
@@ -187,109 +172,141 @@ class HarmonicGPRegressor(SavedModel, RegressorMixin, PredictsNumbers):
         For one block or a joint posterior the result is just what all rows together would give at these parameters; with
         independent blocks (`posterior="block"`) the earlier rows' coupling between blocks is forgotten.
         """
-        if not hasattr(self, "_predictor"):
+        if not hasattr(self, "model_"):
             return self.fit(X, y, sample_weight, noise_std)
-        self._check_options(noise_std)
-        rows, targets, weight, noise = self._rows(X, y, sample_weight, noise_std, reset=False)
-        distinct = merge(rows, targets, noise, weight)
-        known = None if distinct.noise is None else (distinct.noise / self._target.scale[0]) ** 2
-        target = self._target.forward(distinct.y)
-        if not np.isfinite(target).all():
-            raise ValueError(f"y has values that the target_transform {self.target_transform!r} cannot take.")
-        self._absorb(distinct.X, target, known, distinct.counts)
+        check_regression_options(self._options(), noise_std)
+        preprocessing, rows = self.preprocessing_.read(X, y, self, self.unused_names(), sample_weight, noise_std)
+        self.model_ = self.model_.absorb(preprocessing.model_rows(rows))
+        self.preprocessing_ = preprocessing
         return self
+
+    @property
+    def noise_name_(self) -> str | None:
+        """The name of the known errors, where they were given."""
+        return self.preprocessing_.noise_name
+
+    @property
+    def noise_std_(self) -> Array:
+        """The standard deviation of the learned noise, [P], in the units of y (of the model under a `target_transform`)."""
+        return np.sqrt(Noise.of(self.likelihood_).variance) * self.preprocessing_.component_scale
+
+    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, noise_std: Any = None) -> Any:
+        """The mean of y at X: [n], or [n, P]; with its standard deviation, or its covariance [n, n] ([P, n, n]), noise included.
+
+        `noise_std` [n] are known errors of the new measurements, added to the learned noise.
+        """
+        if return_cov:
+            if return_std:
+                raise ValueError("ask for return_std or for return_cov, not for both.")
+            return self._covariance(X, noise_std)
+        errors = self._errors(noise_std)
+        return self._mean_and_std(X, Predictive.mean, Predictive.std if return_std else None, errors)
+
+    def predict_f(self, X: Any, return_std: bool = False) -> Any:
+        """The latent function, without noise, in the units of y (its median there, under a target_transform)."""
+        return self._mean_and_std(X, Predictive.latent_mean, Predictive.latent_std if return_std else None)
+
+    def predict_quantiles(self, X: Any, levels: Sequence[float] = (0.025, 0.5, 0.975), noise_std: Any = None) -> Array:
+        """Quantiles of y, [n, levels] or [n, levels, P]; `noise_std` as in `predict`."""
+        p = np.atleast_1d(np.asarray(levels, dtype=np.float64))
+        if p.ndim != 1 or not ((p > 0) & (p < 1)).all():
+            raise ValueError(f"levels must be numbers between 0 and 1, such as (0.025, 0.975); got {levels!r}.")
+        errors = self._errors(noise_std)
+        parts = [predictive.quantiles(p) for _, predictive in self._predictives(X, errors)]
+        return self.preprocessing_.shape(np.concatenate(parts))
+
+    def log_density(self, X: Any, y: Any, noise_std: Any = None) -> Array:
+        """Log p(y | X, data) of each row in the units of y, [n] or [n, P]; by the model itself, without calibration."""
+        targets, errors = self._targets(y), self._errors(noise_std)
+        parts = [p.log_density(targets[part]) for part, p in self._predictives(X, errors, targets)]
+        return self.preprocessing_.shape(np.concatenate(parts))
+
+    def pit(self, X: Any, y: Any, noise_std: Any = None) -> Array:
+        """P(Y <= y | X, data) of each row, [n] or [n, P]: evenly spread if the error bars are right."""
+        targets, errors = self._targets(y), self._errors(noise_std)
+        parts = [p.cdf(targets[part]) for part, p in self._predictives(X, errors, targets)]
+        return self.preprocessing_.shape(np.concatenate(parts))
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, noise: bool = True) -> Array:
+        """Draws of y at X, jointly over its rows: [n, samples] or [n, P, samples]; of f with `noise=False`.
+
+        Up to 2,000 rows they come from the covariance; for more, functions are drawn first (`docs/inference.md`).
+        """
+        check_is_fitted(self, "model_")
+        n_samples = whole_number(n_samples, "n_samples", 1)
+        seed = fresh_seed(random_state)
+        generator = np.random.default_rng(seed)
+        paths = None if n_rows(X) <= MAX_DRAWN else self.model_.paths(n_samples, seed)
+        parts = []
+        for _, rows in self._batches(X):
+            f = self.model_.joint_draws(rows, n_samples, generator) if paths is None else paths(rows)
+            if noise:
+                f = self._predictive(np.zeros(f.shape[1:]), np.zeros(f.shape[1:])).sample_noise(f, generator)
+            y = np.moveaxis(self.preprocessing_.target.inverse(np.moveaxis(f, 1, 0)), 0, 1)
+            parts.append(np.moveaxis(y, (0, 1, 2), (2, 1, 0)))  # [n, P, samples]
+        draws = np.concatenate(parts)
+        return draws[:, 0] if self.preprocessing_.flat else draws
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _bound_name(self) -> Bound | None:
-        return self.bound if self.likelihood == "gaussian" else None
+    def _options(self) -> RegressionOptions:
+        return RegressionOptions(**{each.name: getattr(self, each.name) for each in fields(RegressionOptions)})
 
-    def _exact_noise(self) -> bool:
-        return self.likelihood == "gaussian"
+    def _targets(self, y: Any) -> Array:
+        check_is_fitted(self, "model_")
+        return self.preprocessing_.targets(y)
 
-    def _likelihood(self, dtype: torch.dtype) -> gpytorch.likelihoods.Likelihood:
-        return make_student_t(0.1, dtype) if self.likelihood == "student_t" else make_gaussian(0.1, dtype)
+    def _errors(self, noise_std: Any) -> Array | None:
+        """Known noise variances of new rows in model units, [P, n]."""
+        check_is_fitted(self, "model_")
+        if noise_std is None:
+            return None
+        check_regression_options(self._options(), noise_std)
+        return self.preprocessing_.noise_variances(noise_std)
 
-    def _rows(
-        self, X: Any, y: Any, sample_weight: Any, noise_std: Any, reset: bool
-    ) -> tuple[Array, Array, Array | None, Array | None]:
-        """Encoded rows [N, d], targets [N, P], weights and known errors [N]."""
-        if y is None:
-            raise ValueError("HarmonicGPRegressor requires y to be passed, but the target y is None.")
-        names = target_names(y)
-        checks = {"multi_output": True, "y_numeric": True}
-        if is_table(X):
-            weight = weights_of(sample_weight, X)
-            rows = self._encode(X, reset, weight)
-            targets = _check_y(numbers(y), estimator=self, **checks)
-            check_consistent_length(rows, targets)
-        else:
-            if reset:
-                self._table = None
-            rows, targets = validated(self, X, numbers(y), reset=reset, **checks)
-            weight = weights_of(sample_weight, rows)
-            if not reset:
-                rows = self._encode(X)
-        targets = np.asarray(targets, dtype=np.float64)
-        if reset:
-            self._one = targets.ndim == 1
-            count = 1 if targets.ndim == 1 else targets.shape[1]
-            made_up = ["y"] if count == 1 else [f"y{i}" for i in range(count)]
-            self.target_names_ = names if len(names) == count else made_up
-        elif (1 if targets.ndim == 1 else targets.shape[1]) != len(self.target_names_):
-            raise ValueError(f"y must have {len(self.target_names_)} targets, as in fit; got shape {targets.shape}.")
-        if noise_std is not None and len(self.target_names_) > 1:
-            raise ValueError("noise_std is for one target; fit the targets one by one.")
-        if reset or noise_std is not None:
-            self.noise_name_ = None if noise_std is None else (target_names(noise_std) or ["noise_std"])[0]
-        return (
-            rows,
-            targets.reshape(len(targets), -1),
-            weight,
-            None if noise_std is None else known_errors(noise_std, len(rows)),
+    def _mean_and_std(
+        self,
+        X: Any,
+        mean: Callable[[Predictive], Array],
+        std: Callable[[Predictive], Array] | None,
+        errors: Array | None = None,
+    ) -> Any:
+        """Two functions of the distributions at all rows of X, from one pass; the first alone where `std` is None."""
+        functions = [mean] if std is None else [mean, std]
+        parts = [[function(p) for function in functions] for _, p in self._predictives(X, errors)]
+        values = [self.preprocessing_.shape(np.concatenate(column)) for column in zip(*parts, strict=True)]
+        return values[0] if std is None else tuple(values)
+
+    def _predictives(
+        self, X: Any, errors: Array | None = None, y: Array | None = None
+    ) -> Iterator[tuple[slice, Predictive]]:
+        """The distribution of y for the rows of X, piece by piece; `errors` and `y` must have as many rows."""
+        for given, name in ((errors, "noise_std"), (None if y is None else y.T, "y")):
+            if given is not None and given.shape[1] != n_rows(X):
+                raise ValueError(f"{name} has {given.shape[1]} rows, X has {n_rows(X)}.")
+        for part, rows in self._batches(X):
+            yield part, self._predictive(*self.model_.moments(rows), None if errors is None else errors[:, part])
+
+    def _predictive(self, mean: Array, variance: Array, errors: Array | None = None) -> Predictive:
+        model = self.model_
+        return Predictive(
+            mean, variance, Noise.of(model.likelihood), self.preprocessing_.target, errors, model.calibration
         )
 
-    def _validate(self, result: Fit, y: Array, known: Array | None, conformal: bool) -> None:
-        """Scores of the held-out rows, and the calibration that they give."""
-        self.validation_: dict[str, Any] | None = None
-        held = result.validation
-        if held is None:
-            if conformal:
-                raise ValueError(
-                    'calibration="conformal" needs at least 200 rows, a tenth of them held out: it cannot be had here.'
-                )
-            return
-        rows = held.rows.numpy()
-        mean, variance = held.mean.double().numpy(), held.variance.double().numpy()
-        noise = None if known is None else np.broadcast_to(known[rows], mean.shape)
-        predictive = Predictive(mean, variance, self._noise(), self._target, noise)
-        pit, observed = predictive.cdf(y[rows]), y[rows]
-        weights = None if held.counts is None else held.counts.double().numpy()
-
-        def average(values: Array) -> float:
-            return float(np.average(values.mean(-1), weights=weights))
-
-        self.validation_ = {
-            "method": "leave-one-out" if held.in_turn else "held-out",
-            "rows": float(len(rows) if weights is None else weights.sum()),
-            "rmse": _root_mean_square(predictive.mean() - observed, weights),
-            "nll": -average(predictive.log_density(observed)),
-            "coverage": average((np.abs(pit - 0.5) < 0.475).astype(float)),
-        }
-        if held.in_turn and weights is not None and self._noise().s2 < NO_NOISE:
-            missed = np.average(((mean - self._target.forward(observed)) ** 2).mean(0), weights=weights)
-            if missed > 100 * self._noise().s2:
-                self.warnings_.append(
-                    "rows that repeat, y and all, say that there is no noise, and each row is predicted badly from the others. "
-                    "If they are copies, drop them; if their weights are no counts of measurements, leave the weights out."
-                )
-        if conformal or (self.calibration == "auto" and any(uneven(column, weights) for column in pit.T)):
-            self._calibration = tuple(Conformal.of(column, weights) for column in pit.T)
-
-
-def _root_mean_square(errors: Array, weights: Array | None) -> float:
-    """Of errors [n, P], whatever their size: squares of large and of small numbers leave the range of floating-point ones."""
-    largest = float(np.abs(errors).max())
-    if not 0 < largest < math.inf:
-        return largest
-    return largest * math.sqrt(np.average(((errors / largest) ** 2).mean(-1), weights=weights))
+    def _covariance(self, X: Any, noise_std: Any) -> tuple[Array, Array]:
+        rows, errors = self._encode(X), self._errors(noise_std)
+        target = self.preprocessing_.target
+        if target.transform is not None:
+            raise ValueError("return_cov is for targets without a target_transform: draw with sample_y instead.")
+        if len(rows) > MAX_COVARIANCE:
+            raise ValueError(
+                f"the covariance of {len(rows)} rows is too large: ask for {MAX_COVARIANCE} at most, or use sample_y."
+            )
+        mean, cov = self.model_.covariance(rows)
+        K = cov + Noise.of(self.likelihood_).variance * np.eye(len(rows))
+        if errors is not None:
+            if errors.shape[1] != len(rows):
+                raise ValueError(f"noise_std has {errors.shape[1]} rows, X has {len(rows)}.")
+            K[:, np.arange(len(rows)), np.arange(len(rows))] += errors
+        K = K * target.scale[:, None, None] ** 2
+        return self.preprocessing_.shape(target.inverse(mean).T), K[0] if self.preprocessing_.flat else K

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, get_args
 
 import gpytorch
 import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from harmonicgp.actions import Action
+from harmonicgp.estimators.model import FittedModel
 from harmonicgp.estimators.predictive import Conformal
 from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
 from harmonicgp.inference.closed_form import StreamedPosterior
 from harmonicgp.inference.posterior import Family, Posterior
 from harmonicgp.inference.prediction import Predictor
-from harmonicgp.io.container import ModelFileError, kind_of, read_container, write_container
+from harmonicgp.io.container import ModelFileError, read_container, write_container
 from harmonicgp.io.specs import (
     action_spec,
     build_action,
@@ -29,57 +30,57 @@ from harmonicgp.io.specs import (
     likelihood_spec,
 )
 from harmonicgp.symmetry.candidates import Candidate
-from harmonicgp.symmetry.choice import SymmetryChoice
-from harmonicgp.tables.encoder import TableEncoder
+from harmonicgp.symmetry.choice import Origin, SymmetryChoice
+from harmonicgp.symmetry.options import ModelOptions, RegressionOptions
 from harmonicgp.tables.inputs import Array, Inputs
+from harmonicgp.tables.preprocessing import (
+    ClassificationPreprocessing,
+    ColumnEncoding,
+    RegressionPreprocessing,
+    image_size,
+)
 from harmonicgp.tables.targets import Target
 
 FORMAT = 1
-#: Fitted attributes that are plain values.
-_PLAIN = (
-    "elbo_",
-    "modelled_cost_",
-    "history_",
-    "n_steps_",
-    "n_features_in_",
-    "encoded_names_",
-    "target_names_",
-    "timings_",
-    "notes_",
-    "warnings_",
-    "ranges_",
-    "validation_",
-)
-_PRIVATE = ("_one", "_seed")
+#: Fields of a fitted model that are plain values, by their names in the file.
+_PLAIN = {
+    "elbo_": "elbo",
+    "modelled_cost_": "modelled_cost",
+    "history_": "history",
+    "timings_": "timings",
+    "notes_": "notes",
+    "warnings_": "warnings",
+    "ranges_": "ranges",
+    "validation_": "validation",
+    "_seed": "seed",
+}
+#: Other plain values of the file.
+_OTHERS = ("n_steps_", "n_features_in_", "encoded_names_", "target_names_", "_one")
+_OPTIONS: dict[str, type[ModelOptions]] = {
+    "HarmonicGPRegressor": RegressionOptions,
+    "HarmonicGPClassifier": ModelOptions,
+}
 
 
-class SavedModel:
-    """`save` and `load` for the estimators."""
+@dataclass(frozen=True)
+class ModelFile:
+    """What a file holds: an estimator's arguments, and the values of its fit."""
 
-    def save(self, path: str | Path) -> None:
-        """Write the model to one file, whole or not at all."""
-        check_is_fitted(self, "_predictor")
-        header, tensors = pack(self)
-        write_container(Path(path), "model", FORMAT, header, tensors)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """The model of a file that `save` wrote."""
-        model = load_model(path)
-        if not isinstance(model, cls):
-            raise ModelFileError(
-                f"{path} holds a {type(model).__name__}: use {type(model).__name__}.load, or load_model."
-            )
-        return model
+    estimator: str  #: the name of its class
+    arguments: dict[str, Any]
+    preprocessing: RegressionPreprocessing | ClassificationPreprocessing
+    model: FittedModel
+    n_features: int  #: columns of X
+    feature_names: list[str] | None
 
 
-def load_model(path: str | Path) -> Any:
-    """The estimator of a file, whichever it is."""
-    from harmonicgp.globe.estimator import HarmonicGPGlobe
-    from harmonicgp.globe.saving import KIND
+def write_model(path: Path, file: ModelFile) -> None:
+    """Write a file, whole or not at all."""
+    write_container(path, "model", FORMAT, *pack(file))
 
-    if kind_of(path) == KIND:
-        return HarmonicGPGlobe.load(path)
+
+def read_model(path: str | Path) -> ModelFile:
+    """What `write_model` wrote, on the CPU."""
     container = read_container(Path(path), "model", FORMAT)
     try:
         return unpack(container.header, container.tensors)
@@ -88,86 +89,89 @@ def load_model(path: str | Path) -> Any:
         raise ModelFileError(f"{path} is not a model that this version of harmonicgp can read: {reason}") from error
 
 
-def pack(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A JSON header and tensors."""
-    predictor: Predictor = model._predictor
+def pack(file: ModelFile) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A JSON header and tensors, on the CPU."""
+    model, preprocessing = file.model, file.preprocessing
+    columns = preprocessing.columns.state()
+    others = (len(model.history), file.n_features, columns["names"], preprocessing.target_names, preprocessing.flat)
+    header: dict[str, Any] = {
+        "estimator": file.estimator,
+        "arguments": _arguments(file.arguments, model.seed),
+        "table": columns["table"],
+        "column_kinds": columns["kinds"],
+        "feature_names": file.feature_names,
+        "plain": {name: getattr(model, field) for name, field in _PLAIN.items()}
+        | dict(zip(_OTHERS, others, strict=True)),
+        "classes": None,
+        "noise_name": None,
+    }
+    tensors: dict[str, Tensor] = {}
+    for part, more in (_pack_model(model), _pack_targets(preprocessing, model.calibration)):
+        header, tensors = header | part, tensors | more
+    if isinstance(file.arguments["kernel"], gpytorch.kernels.Kernel):
+        tensors |= _named("argument.", file.arguments["kernel"].state_dict())
+    return header, {name: tensor.cpu() for name, tensor in tensors.items()}
+
+
+def unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ModelFile:
+    """What `pack` took apart, on the CPU."""
+    with torch.device("cpu"):  # GPyTorch makes parameters on the default device
+        return _unpack(header, tensors)
+
+
+def _unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ModelFile:
+    arguments = _read_arguments(header["arguments"], tensors)
+    options = _OPTIONS[header["estimator"]](**arguments)
+    plain = dict(header["plain"])
+    if not plain.keys() <= {*_PLAIN, *_OTHERS}:
+        raise KeyError(sorted(plain.keys() - {*_PLAIN, *_OTHERS})[0])
+    columns = {"table": header["table"], "names": plain["encoded_names_"], "kinds": header["column_kinds"]}
+    encoding = ColumnEncoding.from_state(columns, image_size(options.columns))
+    preprocessing = _unpack_targets(options, encoding, plain, header, tensors)
+    values: dict[str, Any] = {"notes": [], "ranges": None, "modelled_cost": math.nan}  # which older files do not have
+    values |= {field: plain[name] for name, field in _PLAIN.items() if name in plain}
+    calibration = tuple(Conformal(*tensors[f"calibration.{i}"].numpy()) for i in range(header.get("calibration", 0)))
+    model = _unpack_model(header, tensors, {**values, "calibration": calibration, "bound": options.bound_used})
+    return ModelFile(
+        header["estimator"], arguments, preprocessing, model, plain["n_features_in_"], header["feature_names"]
+    )
+
+
+def _pack_model(model: FittedModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    predictor = model.predictor
     posterior = predictor.posterior
     if isinstance(posterior, StreamedPosterior):
         raise ValueError(
             'a joint posterior of this size lives on the training data and cannot be saved: fit with posterior="block", or '
             "with fewer inducing points."
         )
-    inputs, arrays = model._inputs.state()
-    tensors = {f"inputs.{name}": torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
-    if isinstance(model.kernel, gpytorch.kernels.Kernel):
-        tensors |= {f"argument.{name}": value for name, value in model.kernel.state_dict().items()}
-    header: dict[str, Any] = {
-        "estimator": type(model).__name__,
-        "arguments": _arguments(model),
-        "table": None if model._table is None else model._table.state(),
+    inputs, arrays = model.inputs.state()
+    Z = predictor.features.inducing()[0].detach()
+    header = {
         "inputs": inputs,
-        "dtype": str(model._dtype).removeprefix("torch."),
-        "kernel": kernel_spec(model.kernel_),
-        "likelihood": likelihood_spec(model.likelihood_),
+        "dtype": str(Z.dtype).removeprefix("torch."),
+        "kernel": kernel_spec(model.kernel),
+        "likelihood": likelihood_spec(model.likelihood),
         "features": _features_header(predictor.features),
         "posterior": {"family": posterior.family, "stacks": len(posterior.means)},
-        "symmetry": _symmetry_header(model.symmetry_),
-        "column_kinds": [[j, list(k) if isinstance(k, tuple) else k] for j, k in model.column_kinds_.items()],
-        "feature_names": [str(n) for n in model.feature_names_in_] if hasattr(model, "feature_names_in_") else None,
-        "plain": {name: getattr(model, name) for name in (*_PLAIN, *_PRIVATE)},
-        "classes": _classes_header(model),
-        "noise_name": getattr(model, "noise_name_", None),
+        "symmetry": _symmetry_header(model.choice),
     }
     # The predictor's own features: with its whitened ones they are what predictions were made of.
     kernel = predictor.features.view.kernel  # type: ignore[attr-defined]
-    tensors |= {f"kernel.{name}": value for name, value in kernel.state_dict().items()}
-    tensors |= {f"likelihood.{name}": value for name, value in model.likelihood_.state_dict().items()}
-    tensors["Z"] = predictor.features.inducing()[0].detach()
+    tensors = _from_arrays("inputs.", arrays) | {"Z": Z}
+    tensors |= _named("kernel.", kernel.state_dict()) | _named("likelihood.", model.likelihood.state_dict())
     for i, (mean, Lambda) in enumerate(zip(posterior.means, posterior.precisions, strict=True)):
         tensors |= {f"posterior.mean.{i}": mean, f"posterior.precision.{i}": Lambda}
-    target: Target | None = getattr(model, "_target", None)
-    if target is not None:
-        header["target"], arrays = target.state()
-        tensors |= {f"target.{name}": torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
-        header["calibration"] = len(model._calibration)
-        for i, c in enumerate(model._calibration):
-            weights = np.ones(len(c.pit)) if c.weights is None else c.weights
-            tensors[f"calibration.{i}"] = torch.from_numpy(np.stack((c.pit, weights)))
     return header, tensors
 
 
-def unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
-    """The estimator that `pack` took apart."""
-    from harmonicgp.estimators.classifier import HarmonicGPClassifier
-    from harmonicgp.estimators.regressor import HarmonicGPRegressor
-
-    known: dict[str, Any] = {c.__name__: c for c in (HarmonicGPRegressor, HarmonicGPClassifier)}
-    arguments = dict(header["arguments"])
-    for name, build in (("symmetry", build_action), ("kernel", build_kernel)):
-        if isinstance(arguments[name], dict):
-            arguments[name] = build(arguments[name])
-    if isinstance(arguments["kernel"], gpytorch.kernels.Kernel):
-        arguments["kernel"].load_state_dict(_tensors(tensors, "argument."))
-    arguments["columns"] = _columns_from(arguments["columns"])
-    model = known[header["estimator"]](**arguments)
-    model.notes_, model.ranges_ = [], None  # which older files do not have
-    model.noise_name_ = header.get("noise_name")
-    for name, value in header["plain"].items():
-        if name not in (*_PLAIN, *_PRIVATE):
-            raise KeyError(name)
-        setattr(model, name, value)
-    if header["feature_names"] is not None:
-        model.feature_names_in_ = np.array(header["feature_names"], dtype=object)
-    model.column_kinds_ = {
-        int(j): ("periodic", float(k[1])) if isinstance(k, list) else k for j, k in header["column_kinds"]
-    }
-    model._table = None if header["table"] is None else TableEncoder.from_state(header["table"])
-    model._inputs = Inputs.from_state(header["inputs"], _arrays(tensors, "inputs."))
-    model._dtype = {"float32": torch.float32, "float64": torch.float64}[header["dtype"]]
-    model.kernel_, model.likelihood_ = build_kernel(header["kernel"]), build_likelihood(header["likelihood"])
-    model.kernel_.load_state_dict(_tensors(tensors, "kernel."))
-    model.likelihood_.load_state_dict(_tensors(tensors, "likelihood."))
-    features = _features(header["features"], model.kernel_, tensors["Z"])
+def _unpack_model(header: Mapping[str, Any], tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> FittedModel:
+    if {"float32": torch.float32, "float64": torch.float64}[header["dtype"]] != tensors["Z"].dtype:
+        raise ValueError(f"dtype {header['dtype']} of inducing inputs in {tensors['Z'].dtype}")
+    kernel, likelihood = build_kernel(header["kernel"]), build_likelihood(header["likelihood"])
+    kernel.load_state_dict(_tensors(tensors, "kernel."))
+    likelihood.load_state_dict(_tensors(tensors, "likelihood."))
+    features = _features(header["features"], kernel, tensors["Z"])
     stacks, family = range(header["posterior"]["stacks"]), header["posterior"]["family"]
     if family not in get_args(Family):
         raise KeyError(family)
@@ -176,30 +180,58 @@ def unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
         [tensors[f"posterior.mean.{i}"] for i in stacks],
         [tensors[f"posterior.precision.{i}"] for i in stacks],
     )
-    model._predictor = Predictor.freeze(features, posterior)
-    model.symmetry_ = _symmetry(header["symmetry"], header["features"])
-    if header.get("target") is not None:
-        model._target = Target.from_state(header["target"], _arrays(tensors, "target."))
-        model._calibration = tuple(
-            Conformal(*tensors[f"calibration.{i}"].numpy()) for i in range(header["calibration"])
-        )
-    if header["classes"] is not None:
-        model.classes_ = np.array(header["classes"]["values"], dtype=np.dtype(_dtype_name(header["classes"]["dtype"])))
-    return model
+    return FittedModel(
+        inputs=Inputs.from_state(header["inputs"], _arrays(tensors, "inputs.")),
+        predictor=Predictor.freeze(features, posterior),
+        kernel=kernel,
+        likelihood=likelihood,
+        choice=_symmetry(header["symmetry"], header["features"]),
+        **values,
+    )
 
 
-def _arguments(model: Any) -> dict[str, Any]:
-    """The constructor's arguments as JSON; callbacks are not kept."""
-    arguments = dict(model.get_params(deep=False))
-    arguments["callbacks"] = None
+def _pack_targets(
+    preprocessing: RegressionPreprocessing | ClassificationPreprocessing, calibration: tuple[Conformal, ...]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    if isinstance(preprocessing, ClassificationPreprocessing):
+        classes = preprocessing.classes
+        dtype = classes.dtype.str if classes.dtype.kind != "O" else "O"
+        return {"classes": {"dtype": dtype, "values": classes.tolist()}}, {}
+    target, arrays = preprocessing.target.state()
+    header = {"target": target, "noise_name": preprocessing.noise_name, "calibration": len(calibration)}
+    tensors = _from_arrays("target.", arrays)
+    for i, c in enumerate(calibration):
+        weights = np.ones(len(c.pit)) if c.weights is None else c.weights
+        tensors[f"calibration.{i}"] = torch.from_numpy(np.stack((c.pit, weights)))
+    return header, tensors
+
+
+def _unpack_targets(
+    options: ModelOptions,
+    encoding: ColumnEncoding,
+    plain: Mapping[str, Any],
+    header: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+) -> RegressionPreprocessing | ClassificationPreprocessing:
+    names, labels = plain["target_names_"], header["classes"]
+    classes = None if labels is None else np.array(labels["values"], dtype=np.dtype(_dtype_name(labels["dtype"])))
+    if isinstance(options, RegressionOptions):
+        target = Target.from_state(header["target"], _arrays(tensors, "target."))
+        return RegressionPreprocessing(encoding, target, names, plain["_one"], header.get("noise_name"))
+    if classes is None:
+        raise KeyError("classes")
+    return ClassificationPreprocessing(encoding, classes, names)
+
+
+def _arguments(arguments: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """The constructor's arguments as JSON; callbacks and a folder of the machine that fitted are not kept."""
+    arguments = {**arguments, "callbacks": None, "checkpoint_dir": None}
     if isinstance(arguments["kernel"], gpytorch.kernels.Kernel):
         arguments["kernel"] = kernel_spec(arguments["kernel"])
     if isinstance(arguments["symmetry"], Action):
         arguments["symmetry"] = action_spec(arguments["symmetry"])
     if not (arguments["random_state"] is None or isinstance(arguments["random_state"], int | np.integer)):
-        arguments["random_state"] = model._seed
-    if arguments["checkpoint_dir"] is not None:
-        arguments["checkpoint_dir"] = None  # a place on the machine that fitted
+        arguments["random_state"] = seed
     columns = arguments["columns"]
     if isinstance(columns, Mapping):
         arguments["columns"] = [[key, list(k) if isinstance(k, tuple | list) else k] for key, k in columns.items()]
@@ -208,16 +240,23 @@ def _arguments(model: Any) -> dict[str, Any]:
     return {name: value.item() if isinstance(value, np.generic) else value for name, value in arguments.items()}
 
 
-def _columns_from(columns: Any) -> Any:
+def _read_arguments(header: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    arguments = dict(header)
+    for name, build in (("symmetry", build_action), ("kernel", build_kernel)):
+        if isinstance(arguments[name], dict):
+            arguments[name] = build(arguments[name])
+    if isinstance(arguments["kernel"], gpytorch.kernels.Kernel):
+        arguments["kernel"].load_state_dict(_tensors(tensors, "argument."))
+    columns = arguments["columns"]
     if isinstance(columns, dict):
-        return ("image", tuple(columns["image"]))
-    if isinstance(columns, list):
-        return {key: tuple(kind) if isinstance(kind, list) else kind for key, kind in columns}
-    return None
+        arguments["columns"] = ("image", tuple(columns["image"]))
+    elif isinstance(columns, list):
+        arguments["columns"] = {key: tuple(kind) if isinstance(kind, list) else kind for key, kind in columns}
+    return arguments
 
 
 def write_choice(path: Path, fingerprint: str, choice: SymmetryChoice, n_inducing: int) -> None:
-    """What a fit has chosen, beside its checkpoints: one that goes on need not (in a time budget: could not) choose again."""
+    """Keep the choice of a fit beside its checkpoints: a fit that goes on does not choose again."""
     header = {
         "fingerprint": fingerprint,
         "symmetry": _symmetry_header(choice),
@@ -272,23 +311,26 @@ def _symmetry_header(choice: SymmetryChoice) -> dict[str, Any]:
         "table": choice.table,
         "reason": choice.reason,
         "cost": choice.cost,
+        "origin": choice.origin,
     }
 
 
 def _symmetry(header: Mapping[str, Any], features: Mapping[str, Any]) -> SymmetryChoice:
     declared = None if header["declared"] is None else build_action(header["declared"])
-    known = dict(header["candidate"])
-    periods = tuple((int(j), float(period)) for j, period in known.get("periods", ()))
-    candidate = Candidate(**(known | {"declared": declared, "periods": periods}))
+    fields = dict(header["candidate"])
+    periods = tuple((int(j), float(period)) for j, period in fields.get("periods", ()))
+    candidate = Candidate(**(fields | {"declared": declared, "periods": periods}))
     action = build_action(features["action"]) if features["class"] == "harmonic" else None
-    return SymmetryChoice(candidate, action, list(header["table"]), header["reason"], header["cost"])
+    table, reason = list(header["table"]), header["reason"]
+    origin: Any = header.get("origin") or _origin(table, reason)
+    if origin not in get_args(Origin):
+        raise KeyError(origin)
+    return SymmetryChoice(candidate, action, table, reason, header["cost"], origin=origin)
 
 
-def _classes_header(model: Any) -> dict[str, Any] | None:
-    classes = getattr(model, "classes_", None)
-    if classes is None:
-        return None
-    return {"dtype": classes.dtype.str if classes.dtype.kind != "O" else "O", "values": classes.tolist()}
+def _origin(table: list[Any], reason: str) -> str:
+    """Where a choice comes from, of a file that does not say so."""
+    return "search" if table else {"as asked": "asked", "a kernel of your own": "kernel"}.get(reason, "few rows")
 
 
 def _dtype_name(name: str) -> str:
@@ -303,3 +345,11 @@ def _tensors(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def _arrays(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Array]:
     return {name: value.numpy() for name, value in _tensors(tensors, prefix).items()}
+
+
+def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {prefix + name: value for name, value in tensors.items()}
+
+
+def _from_arrays(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Tensor]:
+    return {prefix + name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}

@@ -37,7 +37,7 @@ class FittedCells:
     @property
     def noise_std(self) -> float:
         """The standard deviation of the noise, in the units of the data."""
-        return float(np.sqrt(self.regressor._noise().variance) * self.regressor._target.scale[0])
+        return float(self.regressor.noise_std_[0])
 
     def attributes(self) -> dict[str, Any]:
         """Fitted attributes of the estimator."""
@@ -48,7 +48,7 @@ class FittedCells:
             "elbo_": gp.elbo_,
             "noise_std_": self.noise_std,
             "n_inducing_": len(gp.inducing_points()),
-            "n_features_": gp._predictor.features.n_features,
+            "n_features_": gp.model_.n_features,
         }
 
     # Predictions ------------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class FittedCells:
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Header and tensors for a file."""
-        regressor, regressor_tensors = pack(self.regressor)
+        regressor, regressor_tensors = pack(self.regressor.to_file())
         frame, frame_tensors = (None, {}) if self.frame is None else frame_state(self.frame)
         cells = self.cells
         header = {
@@ -126,7 +126,7 @@ class FittedCells:
         """From a file."""
         cells = CellInputs(*(tuple(map(str, header["cells"][name])) for name in ("dims", "covariates", "kinds")))
         return cls(
-            unpack(header["regressor"], _part(tensors, "regressor.")),
+            HarmonicGPRegressor.from_file(unpack(header["regressor"], _part(tensors, "regressor."))),
             MeanFunction.from_tensors(header["mean"], tensors),
             cells,
             None if header["frame"] is None else frame_from_state(header["frame"], _part(tensors, "frame.")),
@@ -171,8 +171,6 @@ def _check_options(table: CellTable, options: Options) -> None:
 
 
 def _regressor(options: Options) -> HarmonicGPRegressor:
-    device = options.torch_device().type
-    elsewhere: dict[str, Any] = {} if device == "cpu" else {"device": device}
     return HarmonicGPRegressor(
         kernel="matern32" if options.kernel == "auto" else options.kernel,
         columns={0: "longitude", 1: "latitude"},
@@ -182,7 +180,7 @@ def _regressor(options: Options) -> HarmonicGPRegressor:
         dtype=options.dtype,
         random_state=options.random_state,
         progress=options.progress,
-        **elsewhere,
+        device=options.device,
     )
 
 

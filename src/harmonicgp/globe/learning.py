@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -24,6 +23,7 @@ from harmonicgp.features import GlobeGrid, LongitudeFeatures
 from harmonicgp.globe.fields import Field
 from harmonicgp.inference.collapsed import Passes, collapsed_bound
 from harmonicgp.kernels.globe import GlobeKernel
+from harmonicgp.kernels.profiles import log_scale, named_kernel
 from harmonicgp.likelihoods.observation import Bound, GaussianObservation
 from harmonicgp.training.minimiser import Array, minimise
 
@@ -33,23 +33,12 @@ STRIPS_FROM, STRIPS_SHARE, STRIPS = 120, 0.12, 6
 #: average out as noise does.
 RESIDUAL_SHARE = 0.002
 
-BASES: dict[str, Callable[..., gpytorch.kernels.Kernel]] = {
-    "rbf": gpytorch.kernels.RBFKernel,
-    "matern32": partial(gpytorch.kernels.MaternKernel, nu=1.5),
-    "matern52": partial(gpytorch.kernels.MaternKernel, nu=2.5),
-}
-
-
-def log_scale() -> gpytorch.constraints.GreaterThan:
-    """A positive parameter whose raw value is its logarithm."""
-    return gpytorch.constraints.GreaterThan(0.0, transform=torch.exp, inv_transform=torch.log)
-
 
 @dataclass(frozen=True)
 class GlobeModel:
     """All that a field's model is made of, but for its posterior."""
 
-    kernel: str  #: a name of `BASES`
+    kernel: str  #: a name of `kernels.profiles.NAMED_PROFILES`
     lengthscale: float  #: in Earth radii
     scale: float  #: the variance of the field
     s2: float  #: of the noise
@@ -72,16 +61,18 @@ class GlobeModel:
     def globe_kernel(self) -> gpytorch.kernels.ScaleKernel:
         """The kernel, in float64; raw parameters are logarithms."""
         with torch.device("cpu"):
-            base = BASES[self.kernel](lengthscale_constraint=log_scale())
+            base = named_kernel(self.kernel, lengthscale_constraint=log_scale())
             kernel = gpytorch.kernels.ScaleKernel(GlobeKernel(base), outputscale_constraint=log_scale()).double()
-        base.lengthscale, kernel.outputscale = self.lengthscale, self.scale
+        wide = torch.float64  # GPyTorch would round numbers to the default dtype
+        base.lengthscale = torch.tensor(self.lengthscale, dtype=wide, device="cpu")
+        kernel.outputscale = torch.tensor(self.scale, dtype=wide, device="cpu")
         return kernel
 
     def observation(self) -> GaussianObservation:
         """The noise, in float64; its raw parameter is a logarithm."""
         with torch.device("cpu"):
             likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=log_scale()).double()
-        likelihood.noise = self.s2
+        likelihood.noise = torch.tensor(self.s2, dtype=torch.float64, device="cpu")
         return GaussianObservation(likelihood)
 
     def features(self, latitudes: Tensor | None = None, dtype: torch.dtype = torch.float64) -> LongitudeFeatures:

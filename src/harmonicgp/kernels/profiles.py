@@ -201,3 +201,8 @@ def named_kernel(name: str, **arguments: Any) -> gpytorch.kernels.Kernel:
     make = NAMED_PROFILES[name].make
     assert make is not None
     return make(**arguments)
+
+
+def log_scale(lower: float = 0.0) -> gpytorch.constraints.GreaterThan:
+    """The constraint of a parameter that is learned on a logarithmic scale: its raw value is its logarithm."""
+    return gpytorch.constraints.GreaterThan(lower, transform=torch.exp, inv_transform=torch.log)

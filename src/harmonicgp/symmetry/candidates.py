@@ -1,8 +1,7 @@
-"""What a model of a table can be: axes, symmetry, warping, posterior; and what it costs, from shapes alone."""
+"""What a model of a table can be: axes, symmetry, warping, posterior."""
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 import time
@@ -10,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-import gpytorch
 import numpy as np
 import torch
 from scipy.stats import ks_2samp
@@ -23,16 +21,12 @@ from harmonicgp.actions import (
     Longitude,
     Negation,
     Permutation,
+    PrincipalNegation,
     Rotation,
     Translation,
 )
 from harmonicgp.actions.negation import strided
-from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
-from harmonicgp.groups import Resolution
-from harmonicgp.inducing import median_distance, place
 from harmonicgp.inference.posterior import Family
-from harmonicgp.kernels.globe import GlobeKernel, unit_vectors
-from harmonicgp.kernels.profiles import named_kernel
 from harmonicgp.symmetry.evidence import (
     FEW,
     angles_test,
@@ -45,16 +39,10 @@ from harmonicgp.tables.inputs import Array, Columns, Inputs
 
 Axes: TypeAlias = Literal["raw", "principal"]
 
-#: Inducing points of one block on tables that are not small; other symmetries get what costs the same.
-ONE_BLOCK = 1024
-#: What an evaluation of a kernel costs, with all passes over its matrices, in floating-point operations of a matrix product that
-#: takes as long: steps of equal modelled cost take about as long with one block of 1,024 points as with two, four or eight.
-KERNEL_COST = 1500.0
-
 
 @dataclass(frozen=True)
 class Candidate:
-    """A shape of model: `ways` of negation (none for one block), or an action that the columns declare."""
+    """A shape of model: `ways` of negation (none for one block), or an action."""
 
     axes: Axes = "raw"
     ways: int = 0
@@ -226,7 +214,7 @@ def _period(x: Array) -> float | None:
 def exchanges(rows: Tensor, plain: list[int], seed: int) -> Iterator[Action]:
     """Cyclic permutations of columns that are alike, each by itself."""
     left = list(plain)
-    values = one_a_place(rows, torch.isin(torch.arange(rows.shape[1]), torch.tensor(plain))).numpy()
+    values = one_a_place(rows, _mask(plain, rows)).numpy()
     while left:
         first = left.pop(0)
         alike = [j for j in left if ks_2samp(values[:, first], values[:, j], method="asymp").pvalue >= LIKELY]
@@ -239,148 +227,27 @@ def exchanges(rows: Tensor, plain: list[int], seed: int) -> Iterator[Action]:
             yield Permutation(order)
 
 
-# --- building -------------------------------------------------------------------------------------------------------------
+def _mask(columns: Sequence[int], rows: Tensor) -> Tensor:
+    mask = torch.zeros(rows.shape[1], dtype=torch.bool, device=rows.device)
+    mask[list(columns)] = True
+    return mask
 
 
-def make_kernel(
-    kernel: str | gpytorch.kernels.Kernel, inputs: Inputs, action: Action | None, rows: Tensor, seed: int
-) -> gpytorch.kernels.Kernel:
-    """A copy of the user's kernel, or one of a name for columns of their kinds, with lengthscales by the median distance.
-
-    Plain columns have lengthscales of their own; those that the action mixes have one together. A globe kernel takes longitude
-    and latitude, a periodic kernel each periodic column; all are multiplied.
-    """
-    if isinstance(kernel, gpytorch.kernels.Kernel):
-        return copy.deepcopy(kernel).to(rows.dtype)
-    parts: list[gpytorch.kernels.Kernel] = []
-    plain, kinds = inputs.plain, inputs.kinds
-    mixed = {i for part in action.mixed_columns(inputs.d) for i in part} if action is not None else set()
-    for own, ard in (([i for i in plain if i not in mixed], True), ([i for i in plain if i in mixed], False)):
-        if own:
-            part = _stationary(kernel, len(own) if ard else None, own if len(own) < inputs.d else None)
-            part.lengthscale = median_distance(rows[:, own], seed=seed, ard=ard)
-            parts.append(part)
-    for i, kind in kinds.items():
-        if kind == "longitude":
-            place_ = [i, next(j for j, other in kinds.items() if other == "latitude")]
-            base = _stationary(kernel, None, None)
-            base.lengthscale = 0.3 * float(median_distance(unit_vectors(rows[:, place_].double()), seed=seed))
-            parts.append(GlobeKernel(base, active_dims=place_))
-        elif isinstance(kind, tuple):
-            periodic = gpytorch.kernels.PeriodicKernel(active_dims=[i], lengthscale_constraint=_log_scale())
-            periodic.period_length = kind[1]
-            periodic.raw_period_length.requires_grad_(False)
-            periodic.lengthscale = 1.0
-            parts.append(periodic)
-    product = parts[0] if len(parts) == 1 else gpytorch.kernels.ProductKernel(*parts)
-    scaled = gpytorch.kernels.ScaleKernel(product, outputscale_constraint=_log_scale()).to(rows.dtype)
-    scaled.outputscale = 1.0
-    return scaled
+# --- named by the user ----------------------------------------------------------------------------------------------------
 
 
-def _log_scale(lower: float = 0.0) -> gpytorch.constraints.GreaterThan:
-    """Learned on a logarithmic scale, so that a lengthscale of a column that does not matter can grow without end."""
-    return gpytorch.constraints.GreaterThan(lower, transform=torch.exp, inv_transform=torch.log)
-
-
-def _stationary(name: str, d: int | None, active: list[int] | None) -> gpytorch.kernels.Kernel:
-    return named_kernel(name, ard_num_dims=d, active_dims=active, lengthscale_constraint=_log_scale())
-
-
-def make_gaussian(noise: float, dtype: torch.dtype) -> gpytorch.likelihoods.GaussianLikelihood:
-    """Gaussian noise, starting from a variance."""
-    likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=_log_scale(1e-6)).to(dtype)
-    likelihood.noise = noise
-    return likelihood
-
-
-def make_student_t(noise: float, dtype: torch.dtype) -> gpytorch.likelihoods.StudentTLikelihood:
-    """Student-t noise, starting from a squared scale and four degrees of freedom."""
-    likelihood = gpytorch.likelihoods.StudentTLikelihood(
-        deg_free_constraint=_log_scale(2.01), noise_constraint=_log_scale(1e-6)
-    ).to(dtype)
-    likelihood.noise, likelihood.deg_free = noise, 4.0
-    return likelihood
-
-
-def make_features(
-    kernel: gpytorch.kernels.Kernel,
-    action: Action | None,
-    rows: Tensor,
-    n_inducing: int,
-    *,
-    share: bool = True,
-    resolution: Resolution = "complex",
-    counts: Tensor | None = None,
-    method: Literal["kmeans", "rows"] = "kmeans",
-    seed: int = 0,
-) -> Features:
-    """One block, or one for each harmonic, with inducing inputs placed among the rows."""
-    if action is None:
-        return SparseFeatures(kernel, place(rows, n_inducing, method, seed=seed, counts=counts))
-    if share:
-        Z = place(rows, n_inducing, method, action=action, seed=seed, counts=counts)
-    else:
-        blocks = action.group.n_blocks(resolution)
-        sets = [place(rows, n_inducing, method, action, seed=seed + t, counts=counts) for t in range(blocks)]
-        m = min(len(Z) for Z in sets)
-        Z = torch.stack([Z[:m] for Z in sets])
-    return HarmonicFeatures(kernel, action, Z, resolution)
-
-
-# --- modelled cost --------------------------------------------------------------------------------------------------------
-
-
-def step_cost(action: Action | None, m: int, batch: int, family: Family, outputs: int = 1) -> float:
-    """The modelled cost of a training step, in floating-point operations: from shapes alone, so that reruns agree."""
-    shapes, order = _shapes(action, m)
-    features = sum(n * (6.0 * f**3 + 6.0 * f**2 * batch) for n, f in shapes)
-    F = sum(n * f for n, f in shapes)
-    seen = [(1, F)] if family == "joint" else shapes
-    posterior = sum(n * (4.0 * f**3 + 6.0 * f**2 * batch) for n, f in seen)
-    return features + outputs * posterior + KERNEL_COST * order * m * (m + batch)
-
-
-def finish_cost(action: Action | None, m: int, N: int) -> float:
-    """The modelled cost of a closed form on all rows, and of refining scalars."""
-    F = sum(n * f for n, f in _shapes(action, m)[0])
-    return 2.0 * N * F**2 + 15.0 * F**3
-
-
-def _shapes(action: Action | None, m: int) -> tuple[list[tuple[int, int]], int]:
-    if action is None:
-        return [(1, m)], 1
-    pairs = action.group.conjugate_pairs
-    own = sum(t == minus for t, minus in pairs)
-    return [(own, m), (len(pairs) - own, 2 * m)], action.group.order
-
-
-def inducing_for(
-    cost: float, action: Action | None, batch: int, family: Family, outputs: int, largest: int, most_features: int
-) -> int:
-    """The largest number of inducing points a block whose step costs no more than `cost`."""
-    per_point = sum(n * f for n, f in _shapes(action, 1)[0])
-    low, high = 1, max(1, min(largest, most_features // per_point))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if step_cost(action, middle, batch, family, outputs) <= cost:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def affordable(seconds: float, N: int, steps: int, batch: int) -> float:
-    """The modelled cost of a step for which training and finish take about `seconds` on this machine."""
-    a = torch.randn(700, 700)
-    a @ a
-    start = time.perf_counter()
-    for _ in range(3):
-        a @ a
-    rate = 0.4 * 3 * 2 * 700**3 / max(time.perf_counter() - start, 1e-6)  # a step reaches about half of it
-    low, high = 16, ONE_BLOCK
-    while low < high:
-        m = (low + high + 1) // 2
-        total = steps * step_cost(None, m, batch, "block") + 4 * finish_cost(None, 2 * m, N)
-        low, high = (m, high) if total <= 0.8 * seconds * rate else (low, m - 1)
-    return step_cost(None, low, batch, "block")
+def offered(action: Action, columns: Columns, names: Sequence[str], warp: bool, family: Family) -> Candidate:
+    """An action of the user's as a candidate, on the columns by their numbers."""
+    action.check_dim(len(names))
+    if action.group.order < 2:
+        raise ValueError(f"{action!r} moves nothing: its group has one element.")
+    if isinstance(action, PrincipalNegation):
+        if action.directions is not None:
+            raise ValueError(f"give {action!r} without fit: its directions are found among standardised columns.")
+        return Candidate("principal", action.ways, warp, family)
+    for j, period in action.periods.items():
+        kind = columns.kinds.get(j)
+        if isinstance(kind, tuple) and kind[1] != period:
+            raise ValueError(f"{action!r} has a period of {period:g}, but {names[j]} is declared {kind}.")
+    circles = tuple((j, period) for j, period in action.periods.items() if j not in columns.kinds)
+    return Candidate("raw", 0, warp, family, action, circles)

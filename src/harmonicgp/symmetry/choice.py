@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 
@@ -24,6 +24,8 @@ MARGIN = 0.005
 PICTURES = (".png", ".svg", ".pdf")
 #: A p-value below which moved inputs are not like the others.
 ALPHA = 0.01
+#: Where a choice comes from: the user's argument, the user's own kernel, too few rows for a search, or a search.
+Origin: TypeAlias = Literal["asked", "kernel", "few rows", "search"]
 
 
 @dataclass
@@ -42,6 +44,7 @@ class SymmetryChoice:
     declared: Any = field(default=None, repr=False, compare=False)  #: the columns that the user has declared
     cut: bool = field(default=False, repr=False, compare=False)  #: whether time was up before all candidates were tried
     instead: str = field(default="", repr=False, compare=False)  #: what a fit of so few rows takes without a search
+    origin: Origin = field(default="search", repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -250,12 +253,7 @@ class SymmetryChoice:
         kernel = f" {names} as periodic gains {more:.3f} nats a row by itself." if circle else ""
         gain = rows[0]["gain"]
         _, obstacle = self._use()
-        said = [f"{name}={value!r}" for name, value in self.arguments.items() if name != "columns" or value != self.declared
-                or "symmetry" in self.arguments]  # fmt: skip
-        action = self.arguments.get("symmetry")
-        if action is not None and not action.repr_parses:
-            said = ["**suggest_symmetry(...).arguments"]
-        use = f" In Python: {self.estimator}({', '.join(said)})." if said else ""
+        use = self._python()
         if not self.pays:
             verdict = "makes no difference" if gain >= -MARGIN else "does not pay"
             words = f"The inputs look the same after it, but it {verdict}: its bound is {_against(gain)} one block's."
@@ -264,6 +262,17 @@ class SymmetryChoice:
             return f"The inputs look the same after it; {obstacle}.{kernel}"
         few = f" A fit of so few rows is {self.instead}, which has no need of a symmetry." if self.instead else ""
         return f"The inputs look the same after it.{kernel}{few}{use}"
+
+    def _python(self) -> str:
+        """The estimator with what is advised, in a sentence; empty where nothing is."""
+        arguments = self.arguments
+        action = arguments.get("symmetry")
+        if action is None and arguments.get("columns") == self.declared:
+            arguments.pop("columns", None)  # the user has said so already
+        words = [f"{name}={value!r}" for name, value in arguments.items()]
+        if action is not None and not action.repr_parses:
+            words = ["**suggest_symmetry(...).arguments"]
+        return f" In Python: {self.estimator}({', '.join(words)})." if words else ""
 
     def _key(self, j: int) -> int | str:
         """What `columns=` takes for the j-th: its name, or its number where it has none."""
@@ -305,7 +314,7 @@ class SymmetryChoice:
 
 def with_names(words: str, action: Action, names: Sequence[str]) -> str:
     """The words, and the names of the columns that the action moves, if there are few."""
-    probe = torch.linspace(0.3, 1.7, len(names), dtype=torch.float64)[None]
+    probe = torch.linspace(0.3, 1.7, len(names), dtype=torch.float64, device="cpu")[None]
     try:
         moved = ((action.orbit(probe) - probe).abs().amax((0, 1)) > 1e-9).tolist()
     except (ValueError, RuntimeError):  # an action of the user's own that fails

@@ -81,7 +81,7 @@ def invariance_test(
     if len(distinct) < len(X):
         X = distinct - distinct.mean(0) if centred and action.negates_columns else distinct
     n = min(n, max(50, min(math.isqrt(VALUES // group.order), 16 * VALUES // (group.order * X.shape[-1]))))
-    rows = X.detach().double()[torch.randperm(len(X), generator=generator)[:n]]
+    rows = X.detach().double()[_shuffled(len(X), generator, X)[:n]]
     if len(rows) < 4 or group.order < 2:
         return Evidence(0.0, 1.0)
     if centred and action.negates_columns:
@@ -89,7 +89,7 @@ def invariance_test(
     orbit = action.images(rows)  # [|G|, n, d]
     places = _places(action, orbit, moves)
     tests = [places] if bool(moves.all()) else [places, _places(action, orbit[..., moves], moves[moves], moves)]
-    elements = torch.randint(group.order, (draws, len(rows)), generator=generator)
+    elements = torch.randint(group.order, (draws, len(rows)), generator=generator, device="cpu").to(X.device)
     found = [_compare(group, part, elements) for part in tests]
     width = tests[-1].shape[-1]
     # Not of images, but of any negation: the centre of a pixel that is hardly ever seen is no evidence.
@@ -110,7 +110,7 @@ def one_a_place(X: Tensor, of: Tensor | None = None) -> Tensor:
     a lattice, such as counts and hours, are no places, nor are values of which some are far more common than others: these rows
     stay as they are. What fewer than a hundred places say of a symmetry is little (`enough_places`).
     """
-    values = X.detach().double().numpy() if of is None else X.detach().double()[:, of].numpy()
+    values = (X if of is None else X[:, of]).detach().double().cpu().numpy()
     if values.size == 0:
         return X
     places, first, counts = np.unique(values, axis=0, return_index=True, return_counts=True)
@@ -118,7 +118,7 @@ def one_a_place(X: Tensor, of: Tensor | None = None) -> Tensor:
         return X
     if any(_on_a_lattice(column) for column in places.T):
         return X
-    return X[torch.from_numpy(np.sort(first))]
+    return X[torch.from_numpy(np.sort(first)).to(X.device)]
 
 
 def _on_a_lattice(column: Array) -> bool:
@@ -141,6 +141,11 @@ def moved_columns(action: Action, X: Tensor) -> Tensor:
     """Which columns some element changes, a mask."""
     some = X[torch.randperm(len(X), generator=torch.Generator().manual_seed(1))[:64]].detach().double()
     return (action.images(some) - some).abs().amax((0, 1)) > 0
+
+
+def _shuffled(n: int, generator: torch.Generator, like: Tensor) -> Tensor:
+    """The numbers below n in a random order, on the device of a tensor."""
+    return torch.randperm(n, generator=generator, device="cpu").to(like.device)
 
 
 def by_counts(rows: int, counts: Array | None, most: int, seed: int) -> Array:
@@ -172,7 +177,7 @@ def angles_test(X: Tensor, orders: Sequence[int]) -> list[float]:
         return [1.0 for _ in orders]
     x = (x - x.mean(0)) / spread
     radius = x.square().sum(-1).sqrt()
-    centres = torch.quantile(radius, torch.tensor([0.125, 0.375, 0.625, 0.875], dtype=x.dtype))
+    centres = torch.quantile(radius, x.new_tensor([0.125, 0.375, 0.625, 0.875]))
     width = max(float(centres[-1] - centres[0]) / 3, 0.1 * float(centres[-1]))
 
     def waves(x: Tensor) -> Tensor:  # [N, 12, 4], smooth at the centre too
@@ -187,7 +192,7 @@ def angles_test(X: Tensor, orders: Sequence[int]) -> list[float]:
     influence = own - mean
     step = 1e-3
     for axis in (0, 1):
-        move = torch.zeros(2, dtype=x.dtype)
+        move = x.new_zeros(2)
         move[axis] = step
         by_centre = (waves(x + move).mean(0) - waves(x - move).mean(0)) / (2 * step)
         by_spread = (waves(x * (1 + move)).mean(0) - waves(x * (1 - move)).mean(0)) / (2 * step)
@@ -196,7 +201,7 @@ def angles_test(X: Tensor, orders: Sequence[int]) -> list[float]:
     parts = torch.view_as_real(influence)  # [N, 12, 4, 2]
     covariance = torch.einsum("njkc,njkd->jkcd", parts, parts) / len(x) ** 2
     ridge = 1e-3 * own.abs().square().mean(0) / len(x)
-    covariance = covariance + ridge[..., None, None] * torch.eye(2, dtype=x.dtype)
+    covariance = covariance + ridge[..., None, None] * torch.eye(2, dtype=x.dtype, device=x.device)
     means = torch.view_as_real(mean)
     squares = (means * torch.linalg.solve(covariance, means)).sum(-1)
     tails = (-squares / 2).exp().amin(1)  # of chi-squared variables of two parts; the least of each frequency
@@ -222,7 +227,7 @@ def _centre(rows: Tensor) -> Tensor:
         gaps = (x[: n // 2] - x[n - n // 2 :]).abs()
         gaps = gaps[gaps > 0]
         if len(gaps) and error > 0:
-            narrow, median, wide = torch.quantile(gaps, torch.tensor([0.25, 0.5, 0.75]).to(gaps)).tolist()
+            narrow, median, wide = torch.quantile(gaps, gaps.new_tensor([0.25, 0.5, 0.75])).tolist()
             lumps = narrow < 0.1 * wide
             centre[j] = _middle(x, error, narrow) if lumps else _smooth_middle(x, error, median)
     return centre
@@ -230,31 +235,31 @@ def _centre(rows: Tensor) -> Tensor:
 
 def _smooth_middle(x: Tensor, error: float, median: float) -> float:
     """By the Fourier transform of k: the sum is int khat(w) Re(phi(w)^2 exp(-2 i w c)) dw with phi(w) = sum_i exp(i w x_i)."""
-    one = torch.ones((), dtype=x.dtype)
-    w = torch.linspace(0, 4 / (WIDTHS[-1] * median), FREQUENCIES, dtype=x.dtype)
-    widths = median * torch.tensor(WIDTHS, dtype=x.dtype)[:, None]
+    one = x.new_ones(())
+    w = torch.linspace(0, 4 / (WIDTHS[-1] * median), FREQUENCIES, dtype=x.dtype, device=x.device)
+    widths = median * x.new_tensor(WIDTHS)[:, None]
     khat = (widths * (-0.5 * (w * widths).square()).exp()).sum(0)
     weights = khat * torch.polar(one, w[:, None] * x).sum(1).square()
-    return _highest(lambda c, _: (weights * torch.polar(one, -2 * c[:, None] * w)).real.sum(1), error)
+    return _highest(lambda c, _: (weights * torch.polar(one, -2 * c[:, None] * w)).real.sum(1), error, x)
 
 
 def _middle(x: Tensor, error: float, narrow: float) -> float:
     """By the pairs themselves, with ever narrower kernels: lumps that lie opposite each other fit in one place only."""
-    one, other = torch.triu_indices(len(x), len(x))
+    one, other = torch.triu_indices(len(x), len(x), device=x.device)
     middles = (x[one] + x[other]) / 2
     middles = middles[middles.abs() < 2 * error + 2 * narrow]
 
     def heights(c: Tensor, step: float) -> Tensor:
         return (-0.5 * ((middles - c[:, None]) / max(step, narrow / 4)).square()).exp().sum(1)
 
-    return _highest(heights, error)
+    return _highest(heights, error, x)
 
 
-def _highest(heights: Callable[[Tensor, float], Tensor], error: float) -> float:
+def _highest(heights: Callable[[Tensor, float], Tensor], error: float, like: Tensor) -> float:
     """Where within `error` of zero a function is largest; it is told how far apart the places are that it is asked for."""
     best, reach = 0.0, error
     for _ in range(5):
-        tried = (best + reach * torch.linspace(-1, 1, 9, dtype=torch.float64)).clamp(-error, error)
+        tried = (best + reach * torch.linspace(-1, 1, 9, dtype=torch.float64, device=like.device)).clamp(-error, error)
         best = float(tried[heights(tried, reach / 4).argmax()])
         reach /= 4
     return best
@@ -293,7 +298,7 @@ def _columns(orbit: Tensor, elements: Tensor) -> Evidence:
 
     What one column says is lost among many in a distance of all.
     """
-    frequencies = torch.tensor([0.5, 1.0, 2.0], dtype=orbit.dtype)
+    frequencies = orbit.new_tensor([0.5, 1.0, 2.0])
     angle = orbit[..., None] * frequencies
     waves = torch.cat((angle.sin(), angle.cos()), -1).flatten(2)  # [|G|, n, 6 d]
     waves = waves - waves.mean(0)
@@ -303,7 +308,7 @@ def _columns(orbit: Tensor, elements: Tensor) -> Evidence:
     if not bool(known.any()):
         return Evidence(0.0, 1.0)
     first = waves[0].sum(0).abs().max()
-    n = torch.arange(orbit.shape[1])
+    n = torch.arange(orbit.shape[1], device=orbit.device)
     if len(orbit) == 2:  # one product: an element changes signs
         signs = (1 - 2 * elements).to(orbit.dtype)
         others = (signs @ waves[0]).abs().amax(-1)
@@ -322,11 +327,11 @@ def _compare(group: Group, orbit: Tensor, elements: Tensor) -> Evidence:
         k = k.square_().square_()
         K += k
     blocks = group.fourier(K / len(WIDTHS))
-    characters = group.characters()
-    values = torch.zeros(1 + len(elements), dtype=torch.float64)
+    characters = group.characters().to(rows.device)
+    values = rows.new_zeros(1 + len(elements))
     for t, minus_t in group.conjugate_pairs[1:]:
         # k(g_i x_i, g_j x_j) is sum_t conj(chi_t(g_i)) chi_t(g_j) k_t(x_i, x_j); no element at first
-        chi = torch.cat((torch.ones(1, len(rows), dtype=characters.dtype), characters[t][elements]))
+        chi = torch.cat((characters.new_ones(1, len(rows)), characters[t][elements]))
         block = blocks[t]
         if t == minus_t:
             c = chi.real

@@ -1,42 +1,44 @@
-"""The choice of a symmetry: candidates compared by their bounds at equal modelled cost."""
+"""The search for a symmetry: candidates compared by the bounds of short fits at equal modelled cost."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import gpytorch
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
+from harmonicgp.actions import Action
 from harmonicgp.features import Features
 from harmonicgp.features.nystrom import trace_error
 from harmonicgp.inference.statistics import MAX_DENSE
-from harmonicgp.likelihoods.observation import Bound
-from harmonicgp.symmetry.candidates import (
-    Candidate,
-    finish_cost,
-    inducing_for,
-    make_features,
-    make_kernel,
-    step_cost,
-)
-from harmonicgp.symmetry.choice import MARGIN, SymmetryChoice
+from harmonicgp.symmetry.candidates import Candidate, candidates, generated, guessed, offered
+from harmonicgp.symmetry.choice import MARGIN, SymmetryChoice, renumbered
+from harmonicgp.symmetry.cost import finish_cost, inducing_for, step_cost
 from harmonicgp.symmetry.evidence import ANGLES, Evidence, by_counts, enough_places, invariance_test
-from harmonicgp.tables.inputs import Array, Columns, Inputs
-from harmonicgp.training import Schedule, fit
+from harmonicgp.symmetry.factories import make_features, make_kernel
+from harmonicgp.symmetry.settings import ModelSettings, gradients_enabled
+from harmonicgp.tables.inputs import Columns, Inputs
+from harmonicgp.tables.rows import ModelRows
+from harmonicgp.training import Fit, Schedule, fit
 
 #: Different rows that it takes to say anything about their symmetry.
 DISTINCT = 20
 #: Rows on which the residual of the kernel is measured.
 MEASURED = 2000
+#: Shares of the time budget: of a fit that looks for candidates, and that compares them.
+LOOKING_SHARE, SEARCH_SHARE = 0.1, 0.3
+#: Rows that the test of the inputs takes: a fit only shows it, a suggestion rests on it.
+TEST_ROWS, SUGGESTION_TEST_ROWS = 300, 1000
 
 
 @dataclass(frozen=True)
-class Round:
+class TrialRound:
     """One round of short fits."""
 
     rows: int
@@ -46,110 +48,151 @@ class Round:
 
 
 #: All candidates; the best few; and the best against one block for longer, since early leads do not always last.
-ROUNDS = (Round(4_000, 128, 60, 512), Round(8_000, 256, 50, 1024), Round(8_000, 256, 150, 1024))
+ROUNDS = (TrialRound(4_000, 128, 60, 512), TrialRound(8_000, 256, 50, 1024), TrialRound(8_000, 256, 150, 1024))
 #: How many go on from the first round.
 KEEP = 3
 
 
 @dataclass(frozen=True)
-class Data:
-    """Encoded, merged rows and model targets."""
+class TrialSettings:
+    """What the short fits of a search have in common."""
 
-    X: Array  #: [N, d]
-    target: Array  #: [P, N]
-    noise: Array | None  #: known variances in model units, [N]
-    counts: Array | None
     columns: Columns
-
-    def part(self, rows: Array) -> Data:
-        """Some of the rows."""
-        return Data(
-            self.X[rows],
-            self.target[:, rows],
-            None if self.noise is None else self.noise[rows],
-            None if self.counts is None else self.counts[rows],
-            self.columns,
-        )
-
-    def tensors(self, inputs: Inputs, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Model inputs, targets, noise and counts."""
-
-        def tensor(a: Array | None) -> Tensor | None:
-            return None if a is None else torch.from_numpy(np.ascontiguousarray(a)).to(dtype)
-
-        return (
-            torch.from_numpy(inputs.transform(self.X)).to(dtype),
-            torch.from_numpy(np.ascontiguousarray(self.target)).to(dtype),
-            tensor(self.noise),
-            tensor(self.counts),
-        )
+    model: ModelSettings
+    test_rows: int  #: rows that the test of the inputs takes
 
 
-@dataclass(frozen=True)
-class Trials:
-    """What short fits need beside the data and a candidate."""
-
-    kernel: str | gpytorch.kernels.Kernel
-    likelihood: Callable[[], gpytorch.likelihoods.Likelihood]
-    outputs: int  #: precisions to be learned, as the cost counts them
-    bound: Bound | None
-    dtype: torch.dtype
-    learning_rate: float
-    seed: int
-    tested: int  #: rows that the test of the inputs takes
-
-
-def search(
-    data: Data,
-    options: Sequence[Candidate],
-    trials: Trials,
-    family: str,
-    progress: Callable[[str], object] | None = None,
-    until: float = float("inf"),
+@gradients_enabled()
+def search_symmetry(
+    data: ModelRows,
+    columns: Columns,
+    settings: ModelSettings,
+    actions: Sequence[Action] | None = None,
+    suggest: bool = False,
 ) -> SymmetryChoice:
-    """The best of the options, one block on raw columns among them; `until`, a time, cuts the search short."""
+    """The best candidate for these rows: of all that can be generated, or of one block and the given `actions`.
+
+    With `suggest` columns that look periodic are tried as such, and the whole time budget is for the search.
+    """
+    options = settings.options
+    given = _generated(data, columns, settings, suggest) if actions is None else _offered(actions, columns, settings)
+    shapes = _told_apart([_named(shape, columns, settings.encoding.names) for shape in given])
+    trials = TrialSettings(columns, settings, SUGGESTION_TEST_ROWS if suggest else TEST_ROWS)
+    until = settings.until(1.0 if suggest else SEARCH_SHARE)
+    # disable=None: quiet where there is no terminal
+    with tqdm(desc="search", unit=" fits", disable=None if options.progress else True, leave=False) as bar:
+
+        def tell(name: str) -> None:
+            bar.update()
+            bar.set_postfix_str(name)
+
+        choice = compare(data, shapes, trials, tell, until)
+    instead = ("an exact model" if settings.is_gaussian else "one block") if settings.small else ""
+    return replace(
+        choice,
+        encoded_names=settings.encoding.names,
+        estimator=settings.estimator,
+        declared=options.columns,
+        instead=instead,
+    )
+
+
+def _generated(data: ModelRows, columns: Columns, settings: ModelSettings, suggest: bool) -> list[Candidate]:
+    """All candidates that columns and rows give, one block on raw columns first."""
+    family = settings.options.family
+    shapes = list(candidates(columns, settings.options.warped, family))
+    warps = sorted({shape.warp for shape in shapes})
+    soon = settings.until(LOOKING_SHARE)
+    shapes += generated(columns, data.X, data.counts, family, settings.seed, soon, warps)
+    shapes += guessed(columns, data.X, family, warps) if suggest else ()
+    return shapes
+
+
+def _offered(actions: Sequence[Action], columns: Columns, settings: ModelSettings) -> list[Candidate]:
+    """One block, and the user's actions; each also without the symmetry where it makes a column periodic."""
+    family = settings.options.family
+    plain = list(candidates(columns, settings.options.warped, family))
+    warps = sorted({shape.warp for shape in plain})
+    names = settings.encoding.names
+    shapes = [offered(action, columns, names, warp, family or "block") for warp in warps for action in actions]
+    circles = [replace(shape, declared=None) for shape in shapes if shape.periods]
+    return [replace(plain[0], warp=warp) for warp in warps] + circles + shapes
+
+
+def _named(candidate: Candidate, columns: Columns, names: Sequence[str]) -> Candidate:
+    """With the table's numbers and names of columns in its name."""
+    if candidate.declared is not None:
+        return replace(candidate, shown=repr(renumbered(candidate.declared, columns.used, len(names))))
+    if candidate.periods:
+        circles = ", ".join(f"{names[j]} of period {period:g}" for j, period in candidate.periods)
+        return replace(candidate, shown=f"one block, {circles}")
+    return candidate
+
+
+def _told_apart(shapes: Sequence[Candidate]) -> list[Candidate]:
+    """Equal candidates once; different ones of equal names numbered."""
+    distinct: list[Candidate] = []
+    by_name: dict[str, list[Action]] = {}
+    for candidate in dict.fromkeys(shapes):
+        if candidate.declared is not None:
+            twins = by_name.setdefault(candidate.name, [])
+            if not any(candidate.declared is twin for twin in twins):
+                twins.append(candidate.declared)
+            number = 1 + next(k for k, twin in enumerate(twins) if twin is candidate.declared)
+            candidate = replace(candidate, shown=f"{candidate.name} #{number}") if number > 1 else candidate
+        distinct.append(candidate)
+    return distinct
+
+
+# --- rounds of short fits -------------------------------------------------------------------------------------------------
+
+
+def compare(
+    data: ModelRows,
+    shapes: Sequence[Candidate],
+    trials: TrialSettings,
+    progress: Callable[[str], object] | None = None,
+    until: float = math.inf,
+) -> SymmetryChoice:
+    """The best of the candidates, of which the first is one block on raw columns; `until`, a time, cuts it short."""
     table: list[dict[str, Any]] = []
-    cost, standing, decided = 0.0, list(options), 1
+    cost, standing, decided = 0.0, list(shapes), 1
     best: dict[Candidate, float] = {}
     evidence: dict[str, Evidence | None] = {}
+    family = trials.model.options.posterior
     for number, stage in enumerate(ROUNDS, start=1):
-        N = len(data.X)
-        chosen = np.sort(np.random.default_rng([trials.seed, number]).permutation(N)[: stage.rows])
-        part, found = data.part(chosen), dict[Candidate, float]()
+        rows = np.random.default_rng([trials.model.seed, number]).permutation(len(data))[: stage.rows]
+        part, bounds = data.part(np.sort(rows)), dict[Candidate, float]()
         for candidate in standing:
-            cut = bool(best or found) and time.perf_counter() > until
+            cut = bool(best or bounds) and time.perf_counter() > until
             if cut:
                 break
             if progress is not None:
                 progress(candidate.name)
-            row = _trial(part, candidate, trials, stage, family == "auto", evidence)
-            row["round"] = number
+            row = run_trial(part, candidate, trials, stage, evidence)
             cost += row["cost"]
-            table.append(row)
+            table.append(row | {"round": number, "key": candidate})
             if row["bound"] is not None:
-                found[candidate] = row["bound"]
-        if cut or not found:
-            best = best or found  # a round cut short, or of which nothing came, decides only if it is the first
+                bounds[candidate] = row["bound"]
+        if cut or not bounds:
+            best = best or bounds  # a round cut short, or of which nothing came, decides only if it is the first
             break
-        best, decided = found, number
-        standing = _next(best, family, options[0]) if number == 1 else _finalists(best)
+        best, decided = bounds, number
+        standing = _next(best, family, shapes[0]) if number == 1 else _finalists(best)
         if len(standing) < 2:
             break
-    winner, reason = _winner(best, options[0])
+    winner, reason = _winner(best, shapes[0])
     for row in table:
-        row["chosen"] = row["round"] == decided and row["key"] == winner
-    for row in table:
-        del row["key"]
-    inputs = Inputs.fit(data.X[:100], None, data.columns)
-    tried = {candidate.name: candidate for candidate in options}
-    missed = len(options) > sum(row["round"] == 1 for row in table)
-    return SymmetryChoice(winner, winner.action(inputs), table, reason, cost, tried, data.columns, cut=missed)
+        candidate = row.pop("key")
+        row["chosen"] = row["round"] == decided and candidate == winner
+    inputs = Inputs.fit(data.X[:100], None, trials.columns)
+    tried = {candidate.name: candidate for candidate in shapes}
+    missed = len(shapes) > sum(row["round"] == 1 for row in table)
+    return SymmetryChoice(winner, winner.action(inputs), table, reason, cost, tried, trials.columns, cut=missed)
 
 
 def _next(best: dict[Candidate, float], family: str, plain: Candidate) -> list[Candidate]:
     """The best few, one block among them; with the posterior open, the best with blocks jointly too."""
-    if not best:
-        return []
     ranked = sorted(best, key=lambda c: -best[c])
     standing = [replace(c, posterior=plain.posterior) for c in ranked[:KEEP]]
     standing = list(dict.fromkeys([plain, *standing]))
@@ -178,26 +221,27 @@ def _winner(best: dict[Candidate, float], plain: Candidate) -> tuple[Candidate, 
     return first, f"{best[first] - best[rival]:.3f} nats a row above one block at equal cost"
 
 
-def _trial(
-    data: Data,
+# --- one short fit --------------------------------------------------------------------------------------------------------
+
+
+def run_trial(
+    data: ModelRows,
     candidate: Candidate,
-    trials: Trials,
-    stage: Round,
-    either: bool,
+    trials: TrialSettings,
+    stage: TrialRound,
     evidence: dict[str, Evidence | None],
 ) -> dict[str, Any]:
-    """A short fit: its bound per row, and what it cost by the model; `either` lets the finish choose the posterior.
+    """A short fit: a row of the table, with its bound per row and its modelled cost.
 
-    `evidence` keeps how far moved inputs are from the others, by the names of candidates.
+    `evidence` holds how far moved inputs are from the others, by the names of candidates; new ones are added to it.
     """
-    columns = candidate.columns(data.columns)
+    settings, N = trials.model, len(data)
+    columns = candidate.columns(trials.columns)
     inputs = Inputs.fit(data.X, data.counts, columns, candidate.warp, candidate.axes == "principal")
-    action = candidate.action(inputs)
-    N = len(data.X)
-    batch = min(stage.batch, N)
+    action, batch = candidate.action(inputs), min(stage.batch, N)
     allowance = step_cost(None, stage.inducing, batch, "block")
-    m = inducing_for(allowance, action, batch, candidate.posterior, trials.outputs, N, MAX_DENSE // 2)
-    rows, y, noise, counts = data.tensors(inputs, trials.dtype)
+    m = inducing_for(allowance, action, batch, candidate.posterior, settings.n_precisions, N, MAX_DENSE // 2)
+    step = step_cost(action, m, batch, candidate.posterior, settings.n_precisions)
     row: dict[str, Any] = {
         "name": candidate.name,
         "blocks": candidate.blocks,
@@ -206,54 +250,68 @@ def _trial(
         "posterior": candidate.posterior,  # in training
         "finish": candidate.posterior,  # at the end
         "steps": stage.steps,
-        "cost": stage.steps * step_cost(action, m, batch, candidate.posterior, trials.outputs)
-        + finish_cost(action, m, N),
+        "cost": stage.steps * step + finish_cost(action, m, N),
         "bound": None,
         "residual": None,  # share of the kernel that the inducing points leave, at the start
         "distance": None,  # of moved inputs from the others
         "p_value": None,
-        "key": candidate,
     }
-    schedule = Schedule(
-        max_steps=stage.steps,
-        batch_size=batch,
-        learning_rate=2 * trials.learning_rate,
-        refine=False,
-        seed=trials.seed,
-        progress=False,
-        full_passes=1,
-    )
     try:
         if action is not None:
             if candidate.name not in evidence:
-                # Of the columns as they are: warped ones are symmetric, whatever they were.
-                straight = Inputs.fit(data.X, data.counts, columns, False, candidate.axes == "principal")
-                rows_ = by_counts(N, data.counts, ANGLES, trials.seed)
-                moved = torch.from_numpy(straight.transform(data.X[rows_]))
-                known = len(np.unique(moved.numpy(), axis=0)) >= DISTINCT and enough_places(action, moved)
-                evidence[candidate.name] = (
-                    invariance_test(action, moved, trials.tested, seed=trials.seed, centred=True) if known else None
-                )
+                evidence[candidate.name] = _evidence(data, candidate, columns, action, trials)
             row["distance"], row["p_value"] = evidence[candidate.name] or (None, None)
-        kernel = make_kernel(trials.kernel, inputs, action, rows, trials.seed)
-        features = make_features(kernel, action, rows, m, method="rows", seed=trials.seed)
-        row["residual"] = _residual(features, rows[:MEASURED])
-        result = fit(
-            features,
-            trials.likelihood(),
-            rows,
-            y,
-            noise=noise,
-            counts=counts,
-            family="auto" if either and candidate.posterior == "block" else candidate.posterior,
-            bound=trials.bound,
-            schedule=schedule,
-        )
+        result, row["residual"] = _short_fit(data, candidate, settings, stage, inputs, m)
     except (ValueError, ArithmeticError, RuntimeError) as error:
         return row | {"failure": str(error)}  # a candidate that cannot be fitted is out
     if np.isfinite(result.bound):
         row |= {"bound": result.bound, "finish": result.posterior.family}
     return row
+
+
+def _evidence(
+    data: ModelRows, candidate: Candidate, columns: Columns, action: Action, trials: TrialSettings
+) -> Evidence | None:
+    """How far moved inputs are from the others; None where too few different rows tell it."""
+    # Of the columns as they are: warped ones are symmetric, whatever they were.
+    straight = Inputs.fit(data.X, data.counts, columns, False, candidate.axes == "principal")
+    rows = by_counts(len(data), data.counts, ANGLES, trials.model.seed)
+    moved = torch.from_numpy(straight.transform(data.X[rows]))
+    if len(np.unique(moved.numpy(), axis=0)) < DISTINCT or not enough_places(action, moved):
+        return None
+    return invariance_test(action, moved, trials.test_rows, seed=trials.model.seed, centred=True)
+
+
+def _short_fit(
+    data: ModelRows, candidate: Candidate, settings: ModelSettings, stage: TrialRound, inputs: Inputs, m: int
+) -> tuple[Fit, float]:
+    """The fit, and the share of the kernel that the inducing points leave at its start."""
+    action, options = candidate.action(inputs), settings.options
+    X, y, noise, counts = data.tensors(inputs, settings.dtype, settings.device)
+    kernel = make_kernel(options.kernel, inputs, action, X, settings.seed)
+    features = make_features(kernel, action, X, m, method="rows", seed=settings.seed)
+    residual = _residual(features, X[:MEASURED])
+    schedule = Schedule(
+        max_steps=stage.steps,
+        batch_size=min(stage.batch, len(data)),
+        learning_rate=2 * options.learning_rate,
+        refine=False,
+        seed=settings.seed,
+        progress=False,
+        full_passes=1,
+    )
+    result = fit(
+        features,
+        settings.likelihood(),
+        X,
+        y,
+        noise=noise,
+        counts=counts,
+        family="auto" if options.posterior == "auto" and candidate.posterior == "block" else candidate.posterior,
+        bound=settings.options.bound_used,
+        schedule=schedule,
+    )
+    return result, residual
 
 
 @torch.no_grad()

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 
+from sklearn.base import BaseEstimator
+
 from harmonicgp.actions import Action
-from harmonicgp.estimators.classifier import HarmonicGPClassifier
-from harmonicgp.estimators.regressor import HarmonicGPRegressor
 from harmonicgp.symmetry.choice import SymmetryChoice
+from harmonicgp.symmetry.options import ModelOptions, RegressionOptions, check_options, check_regression_options
+from harmonicgp.symmetry.search import search_symmetry
+from harmonicgp.symmetry.settings import ModelSettings, classification_settings, regression_settings
+from harmonicgp.tables.preprocessing import ClassificationPreprocessing, RegressionPreprocessing
+from harmonicgp.tables.rows import ModelRows
 
 
 def suggest_symmetry(
@@ -19,49 +26,70 @@ def suggest_symmetry(
     For each candidate: whether the inputs look the same after it (a test that does not look at y), the share of the kernel that
     its inducing points leave, and the bound after short fits at equal cost. `suggested` names the symmetry that the inputs have,
     or None, and `suggested_action` is what an estimator takes for it; `advice`, `sentences` and `plot` say it all. With
-    `candidates=None` these are what a fit chooses from: negations along columns and principal directions, about the mean, turns
-    of planes, exchanges of columns, shifts of periodic columns (also of those that look periodic), flips and shifts of images.
-    Else only the actions that are given, on the standardised columns by their numbers.
+    `candidates=None` these are what a fit chooses from: negations along columns and principal directions, about the mean,
+    rotations of planes, permutations of columns, shifts of periodic columns (also of those that look periodic), flips and shifts
+    of images. Else only the actions that are given, on the standardised columns by their numbers.
 
     Examples:
         >>> import numpy as np
         >>> rng = np.random.default_rng(0)
         >>> X = rng.normal(size=(600, 1)) * 0.2 + rng.choice([-1, 1], size=(600, 1))
-        >>> found = suggest_symmetry(X, np.sin(3 * X[:, 0]), progress=False)
-        >>> found.suggested
+        >>> choice = suggest_symmetry(X, np.sin(3 * X[:, 0]), progress=False)
+        >>> choice.suggested
         'negation in 1 way, columns'
     """
+    start = time.perf_counter()
+    _check_arguments(arguments, classify)
+    actions = None if candidates is None else _check_candidates(candidates)
+    data, settings = (_classification if classify else _regression)(X, y, arguments, start)
+    columns = settings.columns_of(data, by_number=actions is not None)
+    return search_symmetry(data, columns, settings, actions, suggest=True)
+
+
+def _regression(X: Any, y: Any, arguments: dict[str, Any], start: float) -> tuple[ModelRows, ModelSettings]:
+    options = RegressionOptions(**arguments)
+    check_options(options)
+    check_regression_options(options)
+    preprocessing, rows = RegressionPreprocessing.fit(
+        X, y, BaseEstimator(), columns=options.columns, missing=options.missing, transform=options.target_transform
+    )
+    data = preprocessing.model_rows(rows)
+    return data, regression_settings(options, preprocessing, data, start)
+
+
+def _classification(X: Any, y: Any, arguments: dict[str, Any], start: float) -> tuple[ModelRows, ModelSettings]:
+    options = ModelOptions(**arguments)
+    check_options(options)
+    preprocessing, rows = ClassificationPreprocessing.fit(
+        X, y, BaseEstimator(), columns=options.columns, missing=options.missing
+    )
+    data = preprocessing.model_rows(rows)
+    return data, classification_settings(options, preprocessing, data, start)
+
+
+def _check_arguments(arguments: dict[str, Any], classify: bool) -> None:
+    """Refuse arguments that the estimator does not have, or that a search cannot use."""
     for name in ("symmetry", "checkpoint_dir"):
         if name in arguments:
             raise TypeError(f"suggest_symmetry takes no {name}: it searches, and keeps nothing.")
-    if "kernel" in arguments and not isinstance(arguments["kernel"], str):
+    if not isinstance(arguments.get("kernel", ""), str):
         raise TypeError(
             "suggest_symmetry takes kernels by name: a kernel of your own is fitted as it is, without a search."
         )
-    estimator: Any = HarmonicGPClassifier if classify else HarmonicGPRegressor
-    unknown = sorted(set(arguments) - set(estimator._get_param_names()))
+    estimator = "HarmonicGPClassifier" if classify else "HarmonicGPRegressor"
+    options = ModelOptions if classify else RegressionOptions
+    unknown = sorted(set(arguments) - {field.name for field in fields(options)})
     if unknown:
-        raise TypeError(
-            f"suggest_symmetry takes the arguments of {estimator.__name__}, which has no {', '.join(unknown)}."
-        )
-    model = estimator(**arguments)
-    model._guessing = True
-    if candidates is not None:
-        if isinstance(candidates, Action | str) or not isinstance(candidates, Iterable):
-            raise TypeError(f"candidates is a list of actions, such as [Negation()]; got {candidates!r}.")
-        offered = list(candidates)
-        if not offered:
-            raise ValueError(
-                "candidates is empty: give at least one action, or None for those that a fit chooses from."
-            )
-        for action in offered:
-            if not isinstance(action, Action):
-                raise TypeError(f"candidates are actions of harmonicgp.actions; got {action!r}.")
-        model._offered = offered
-    if classify:
-        rows = model._prepare(X, y, None)
-        model._settle(rows, rows.y.T, None, model._likelihood, search_small=True)
-    else:
-        model._settle(*model._prepare(X, y, None, None), model._likelihood, search_small=True)
-    choice: SymmetryChoice = model.symmetry_
-    return choice
+        raise TypeError(f"suggest_symmetry takes the arguments of {estimator}, which has no {', '.join(unknown)}.")
+
+
+def _check_candidates(candidates: Any) -> list[Action]:
+    if isinstance(candidates, Action | str) or not isinstance(candidates, Iterable):
+        raise TypeError(f"candidates is a list of actions, such as [Negation()]; got {candidates!r}.")
+    actions = list(candidates)
+    if not actions:
+        raise ValueError("candidates is empty: give at least one action, or None for those that a fit chooses from.")
+    for action in actions:
+        if not isinstance(action, Action):
+            raise TypeError(f"candidates are actions of harmonicgp.actions; got {action!r}.")
+    return actions

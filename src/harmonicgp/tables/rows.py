@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from harmonicgp.backend.hashes import hashes
-
-Array: TypeAlias = np.ndarray[Any, Any]
+from harmonicgp.tables.inputs import Array, Inputs
 
 
 class Rows(NamedTuple):
@@ -18,6 +20,50 @@ class Rows(NamedTuple):
     y: Array  #: [N, P]
     noise: Array | None  #: known standard deviations, [N]
     counts: Array | None  #: how many rows each stands for, None for all one
+
+
+@dataclass(frozen=True)
+class ModelRows:
+    """Distinct encoded rows with the targets that a model is fitted to."""
+
+    X: Array  #: [N, d]
+    target: Array  #: in model units, [P, N]
+    noise: Array | None  #: known noise variances in model units, [N]
+    counts: Array | None  #: how many rows each stands for, None for all one
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def part(self, rows: Array) -> ModelRows:
+        """Some of the rows, by number."""
+        return ModelRows(
+            self.X[rows],
+            self.target[:, rows],
+            None if self.noise is None else self.noise[rows],
+            None if self.counts is None else self.counts[rows],
+        )
+
+    def tensors(self, inputs: Inputs, dtype: torch.dtype, device: torch.device) -> ModelTensors:
+        """The rows as a model takes them."""
+
+        def tensor(a: Array) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(a)).to(device, dtype)
+
+        return ModelTensors(
+            tensor(inputs.transform(self.X)),
+            tensor(self.target),
+            None if self.noise is None else tensor(self.noise),
+            None if self.counts is None else tensor(self.counts),
+        )
+
+
+class ModelTensors(NamedTuple):
+    """Model inputs X [N, k], targets y [P, N], known noise variances [N] and counts [N]."""
+
+    X: Tensor
+    y: Tensor
+    noise: Tensor | None
+    counts: Tensor | None
 
 
 def merge(X: Array, y: Array, noise: Array | None = None, weight: Array | None = None) -> Rows:

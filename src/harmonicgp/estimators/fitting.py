@@ -1,0 +1,212 @@
+"""Fitting: model rows and settings to a fitted model."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harmonicgp.actions import Action
+from harmonicgp.estimators.model import FittedModel
+from harmonicgp.estimators.saving import read_choice, write_choice
+from harmonicgp.features import Features, SparseFeatures
+from harmonicgp.inference.statistics import MAX_DENSE
+from harmonicgp.likelihoods.observation import observe
+from harmonicgp.symmetry.candidates import Candidate
+from harmonicgp.symmetry.choice import SymmetryChoice
+from harmonicgp.symmetry.cost import ONE_BLOCK, affordable, finish_cost, inducing_for, step_cost
+from harmonicgp.symmetry.factories import make_features, make_kernel
+from harmonicgp.symmetry.selection import choose_symmetry
+from harmonicgp.symmetry.settings import ModelSettings, gradients_enabled
+from harmonicgp.tables.inputs import Columns, Inputs
+from harmonicgp.tables.rows import ModelRows, ModelTensors
+from harmonicgp.training import Fit, Schedule, fit
+from harmonicgp.training.exact import fit_exact
+from harmonicgp.training.finish import Validation
+from harmonicgp.training.problem import Problem
+
+#: Inducing points a block, at most, of a small table whose model is not exact.
+SMALL_BLOCK = 256
+
+
+@gradients_enabled()
+def fit_model(
+    data: ModelRows, settings: ModelSettings, keep_out: bool = False
+) -> tuple[FittedModel, Validation | None]:
+    """Choose a shape, then fit it; with `keep_out` rows held out stay out of the posterior too."""
+    columns = settings.columns_of(data)
+    prepared = settings.seconds()
+    choice, m = _chosen(data, columns, settings)
+    searched = settings.seconds() - prepared
+    candidate = choice.candidate
+    inputs = Inputs.fit(data.X, data.counts, columns, candidate.warp, candidate.axes == "principal")
+    action = choice.action or candidate.action(inputs)
+    choice = replace(choice, action=action)
+    tensors = data.tensors(inputs, settings.dtype, settings.device)
+    if m is None:
+        m = _n_inducing(settings, action, candidate)
+        _keep_choice(data, settings, choice, m)
+    exact = settings.small and settings.is_gaussian and action is None and m >= len(data) and not keep_out
+    features = _features(tensors, inputs, action, m, exact, settings)
+    timings = {"prepare": settings.seconds() - searched, "search": searched}
+    plan = _schedule(settings, keep_out)
+    result = _run(features, tensors, candidate, exact, plan, settings)
+    _forget_choice(settings)
+    model = FittedModel(
+        inputs,
+        result.predictor(),
+        getattr(result.features.view, "kernel", None),
+        result.observation.likelihood,
+        settings.options.bound_used,
+        choice,
+        result.bound,
+        result.history,
+        timings | {name: float(value) for name, value in result.seconds.items()},
+        _modelled_cost(features, action, choice, len(result.history), plan, settings),
+        settings.seed,
+        np.stack((data.X.min(0), data.X.max(0)), 1).tolist(),
+        [*settings.encoding.notes, *columns.notes],
+        settings.encoding.warnings,
+    )
+    return model, result.validation
+
+
+def _features(
+    data: ModelTensors, inputs: Inputs, action: Action | None, m: int, exact: bool, settings: ModelSettings
+) -> Features:
+    """An inducing point at every row for an exact model, else m of them in each block."""
+    options = settings.options
+    kernel = make_kernel(options.kernel, inputs, action, data.X, settings.seed)
+    if exact:
+        return SparseFeatures(kernel, data.X, learn_inducing=False)
+    return make_features(
+        kernel,
+        action,
+        data.X,
+        m,
+        share=options.share_inducing,
+        resolution=options.resolution,
+        counts=data.counts,
+        seed=settings.seed,
+    )
+
+
+def _run(
+    features: Features,
+    data: ModelTensors,
+    candidate: Candidate,
+    exact: bool,
+    plan: Schedule,
+    settings: ModelSettings,
+) -> Fit:
+    X, y, noise, counts = data
+    options, callbacks = settings.options, tuple(settings.options.callbacks or ())
+    likelihood = settings.likelihood()
+    if exact:
+        problem = Problem(features, observe(likelihood), X, y, None, noise, options.bound_used, counts)
+        return fit_exact(problem, plan, callbacks)
+    return fit(
+        features,
+        likelihood,
+        X,
+        y,
+        noise=noise,
+        counts=counts,
+        family=options.family or ("joint" if candidate.posterior == "joint" else "auto"),
+        bound=options.bound_used,
+        schedule=plan,
+        callbacks=callbacks,
+    )
+
+
+def _schedule(settings: ModelSettings, keep_out: bool) -> Schedule:
+    """The course of the fit: all rows at once where they are few, and the rest of the time budget."""
+    options = settings.options
+    changes: dict[str, Any] = {"seed": settings.seed, "keep_out": keep_out}
+    if settings.small:
+        changes["batch_size"] = max(options.batch_size, settings.n_rows)
+        if not keep_out:
+            changes["validation_fraction"] = 0.0
+    if options.time_budget is not None:
+        changes["time_budget"] = max(settings.until() - time.perf_counter(), 1e-2)
+    if options.checkpoint_dir is not None:
+        changes["checkpoint"] = Path(options.checkpoint_dir) / "fit.checkpoint"
+    return options.schedule(**changes)
+
+
+def _n_inducing(settings: ModelSettings, action: Action | None, candidate: Candidate) -> int:
+    """Inducing points a block."""
+    options, N, outputs = settings.options, settings.n_rows, settings.n_precisions
+    if options.n_inducing != "auto":
+        return int(options.n_inducing)
+    if settings.small and action is None and settings.is_gaussian:
+        return N
+    batch = min(options.batch_size, N)
+    allowance = step_cost(None, min(ONE_BLOCK if outputs == 1 else ONE_BLOCK // 2, N), batch, "block")
+    if options.time_budget is not None:
+        rest = settings.until() - time.perf_counter()
+        allowance = min(allowance, affordable(rest, N, options.max_steps, batch, settings.device))
+    if settings.small:
+        allowance = min(allowance, step_cost(None, min(SMALL_BLOCK, N), batch, "block"))
+    most = int(MAX_DENSE / math.sqrt(outputs))
+    return max(inducing_for(allowance, action, batch, candidate.posterior, outputs, N, most), 1)
+
+
+def _modelled_cost(
+    features: Features,
+    action: Action | None,
+    choice: SymmetryChoice,
+    steps: int,
+    plan: Schedule,
+    settings: ModelSettings,
+) -> float:
+    """Of the search, the training and the finish."""
+    m = features.inducing()[0].shape[-2]
+    family = "joint" if settings.options.posterior == "joint" else choice.candidate.posterior
+    step = step_cost(action, m, min(plan.batch_size, settings.n_rows), family, settings.n_precisions)
+    return choice.cost + steps * step + finish_cost(action, m, settings.n_rows)
+
+
+# --- the choice of a fit that was killed ----------------------------------------------------------------------------------
+
+
+def _chosen(data: ModelRows, columns: Columns, settings: ModelSettings) -> tuple[SymmetryChoice, int | None]:
+    """The choice, and the inducing points of an earlier run of this fit."""
+    path = _choice_file(settings)
+    earlier = None if path is None else read_choice(path, _fingerprint(data, settings))
+    return earlier or (choose_symmetry(data, columns, settings), None)
+
+
+def _keep_choice(data: ModelRows, settings: ModelSettings, choice: SymmetryChoice, n_inducing: int) -> None:
+    path = _choice_file(settings)
+    if path is not None:
+        write_choice(path, _fingerprint(data, settings), choice, n_inducing)
+
+
+def _forget_choice(settings: ModelSettings) -> None:
+    path = _choice_file(settings)
+    if path is not None:
+        path.unlink(missing_ok=True)
+
+
+def _choice_file(settings: ModelSettings) -> Path | None:
+    """Where the choice is kept until the fit is done."""
+    folder = settings.options.checkpoint_dir
+    return None if folder is None else Path(folder) / "fit.choice"
+
+
+def _fingerprint(data: ModelRows, settings: ModelSettings) -> str:
+    """A digest of data and arguments: a choice serves the fit that made it, and no other."""
+    free = ("callbacks", "checkpoint_dir", "progress", "time_budget")
+    options = settings.options
+    facts = sorted((f.name, repr(getattr(options, f.name))) for f in fields(options) if f.name not in free)
+    digest = hashlib.sha256(repr((facts, settings.seed)).encode())
+    for array in (data.X, data.target, data.noise, data.counts):
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,141 @@
+"""A fitted model of a table: encoded rows in, the latent function f out, in model units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gpytorch
+import numpy as np
+import torch
+from torch import Tensor
+
+from harmonicgp.estimators.predictive import Conformal
+from harmonicgp.inference.prediction import Predictor
+from harmonicgp.likelihoods.observation import Bound, observe
+from harmonicgp.symmetry.choice import SymmetryChoice
+from harmonicgp.tables.inputs import Array, Inputs
+from harmonicgp.tables.rows import ModelRows
+from harmonicgp.training.full_data import absorb
+from harmonicgp.training.problem import Problem
+
+#: How far outside the range of a column, as a share of it, a row is not yet out of range.
+NEAR = 0.01
+
+
+@dataclass(frozen=True)
+class Components:
+    """The parts of f, one for each harmonic, in the units of y."""
+
+    labels: list[str]
+    mean: Array  #: [T, n], or [T, n, P]
+    std: Array  #: [T, n], or [T, n, P]
+    residual_std: Array  #: what no inducing point sees, [n], or [n, P]
+
+
+@dataclass(frozen=True)
+class FittedModel:
+    """What a fit leaves. Rows are encoded columns [n, d] in NumPy; f comes back as NumPy arrays too."""
+
+    inputs: Inputs  #: encoded columns to model inputs
+    predictor: Predictor
+    kernel: gpytorch.kernels.Kernel | None
+    likelihood: gpytorch.likelihoods.Likelihood
+    bound: Bound
+    choice: SymmetryChoice
+    elbo: float  #: the bound per row
+    history: list[dict[str, Any]]
+    timings: dict[str, float]
+    modelled_cost: float
+    seed: int
+    ranges: list[list[float]] | None  #: least and largest value of every encoded column; None in old files
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    validation: dict[str, Any] | None = None  #: scores of rows held out
+    calibration: tuple[Conformal, ...] = ()  #: one a target, or none
+
+    def moments(self, rows: Array) -> tuple[Array, Array]:
+        """Mean and variance of f, both [P, n]."""
+        mean, variance = self.predictor.marginals(self._tensor(rows))
+        return _array(mean), _array(variance)
+
+    def covariance(self, rows: Array) -> tuple[Array, Array]:
+        """The mean [P, n] and the covariance [P, n, n] of f."""
+        mean, covariance = self.predictor.covariance(self._tensor(rows))
+        return _array(mean), _array(covariance)
+
+    def joint_draws(self, rows: Array, n_samples: int, generator: np.random.Generator) -> Array:
+        """Draws of f from its covariance, [samples, P, n]."""
+        mean, covariance = self.covariance(rows)
+        values, V = np.linalg.eigh(covariance)  # [P, n], [P, n, n]
+        root = V * np.sqrt(values.clip(min=0.0))[:, None, :]
+        white = generator.standard_normal((n_samples, *mean.shape))
+        draws: Array = mean + np.einsum("pij,spj->spi", root, white)
+        return draws
+
+    def paths(self, n_samples: int, seed: int) -> Callable[[Array], Array]:
+        """Functions drawn from the posterior: rows to [samples, P, n]."""
+        paths = self.predictor.paths(n_samples, seed=seed)
+        return lambda rows: _array(paths(self._tensor(rows)))
+
+    def components(self, rows: Array, scale: Array, flat: bool) -> Components:
+        """The parts of f by harmonic, multiplied by `scale` [P]; `flat` drops the axis of the outputs."""
+        mean, variance, residual = self.predictor.components(self._tensor(rows))
+        m, s = (_array(t).transpose(1, 2, 0) * scale for t in (mean, variance.clamp_min(0).sqrt()))
+        r = _array(residual.double().sqrt())[:, None] * scale
+        if flat:
+            m, s, r = m[..., 0], s[..., 0], r[..., 0]
+        return Components(self._labels(), m, s, r)
+
+    def inducing_points(self, d: int) -> Array:
+        """The inducing inputs in the units of the d encoded columns, [m, d]; NaN in columns that the model does not use."""
+        Z = torch.cat([Z.detach().reshape(-1, Z.shape[-1]) for Z in self.predictor.features.inducing()])
+        return self.inputs.inverse(_array(Z), d)
+
+    def out_of_range(self, rows: Array, exempt: Collection[int]) -> dict[int, Array]:
+        """By encoded column that has some, a mask [n] of the rows outside the range of the fit; none of `exempt`."""
+        masks: dict[int, Array] = {}
+        for j, (low, high) in enumerate(self.ranges or ()):
+            near = NEAR * (high - low) or 1e-6 * abs(low)  # of a column that was constant, its rounding
+            outside = (rows[:, j] < low - near) | (rows[:, j] > high + near)
+            if j not in exempt and outside.any():
+                masks[j] = outside
+        return masks
+
+    def absorb(self, data: ModelRows) -> FittedModel:
+        """The model with new rows in its posterior, at the present hyper-parameters."""
+        X, y, noise, counts = data.tensors(self.inputs, *self._place())
+        old = self.predictor
+        problem = Problem(old.features, observe(self.likelihood), X, y, None, noise, self.bound, counts)
+        posterior = absorb(problem, old.whitened, old.posterior).settled()
+        predictor = Predictor(old.features, old.whitened, posterior, None, old.chunk_size)
+        ranges = self.ranges
+        if ranges is not None:
+            ends = zip(ranges, data.X.min(0).tolist(), data.X.max(0).tolist(), strict=True)
+            ranges = [[min(low, least), max(high, most)] for (low, high), least, most in ends]
+        return replace(self, predictor=predictor, ranges=ranges)
+
+    @property
+    def n_features(self) -> int:
+        """Features of all blocks together."""
+        return self.predictor.features.n_features
+
+    def _labels(self) -> list[str]:
+        features = self.predictor.features
+        frequencies = getattr(features, "block_frequencies", None)
+        if frequencies is None:
+            return ["all"] if len(features.block_order) == 1 else [f"block {b}" for b in features.block_order]
+        return ["t = " + ",".join(str(int(v)) for v in t) for t in frequencies]
+
+    def _place(self) -> tuple[torch.dtype, torch.device]:
+        Z = self.predictor.features.inducing()[0]
+        return Z.dtype, Z.device
+
+    def _tensor(self, rows: Array) -> Tensor:
+        dtype, device = self._place()
+        return torch.from_numpy(self.inputs.transform(rows)).to(device, dtype)
+
+
+def _array(tensor: Tensor) -> Array:
+    return tensor.double().cpu().numpy()

@@ -1,0 +1,66 @@
+"""Which symmetry a model takes: the user's own, or that of a search."""
+
+from __future__ import annotations
+
+import gpytorch
+
+from harmonicgp.actions import Action, PrincipalNegation
+from harmonicgp.symmetry.candidates import Candidate
+from harmonicgp.symmetry.choice import SymmetryChoice
+from harmonicgp.symmetry.errors import UndeclaredColumnsError
+from harmonicgp.symmetry.search import search_symmetry
+from harmonicgp.symmetry.settings import ModelSettings
+from harmonicgp.tables.inputs import Columns
+from harmonicgp.tables.preprocessing import ColumnEncoding
+from harmonicgp.tables.rows import ModelRows
+
+
+def choose_symmetry(data: ModelRows, columns: Columns, settings: ModelSettings) -> SymmetryChoice:
+    """The symmetry that a fit of these rows takes: as asked, one block where rows are few, or the best of a search."""
+    options = settings.options
+    if isinstance(options.symmetry, Action):
+        return _as_asked(options.symmetry, settings)
+    plain = Candidate("raw", 0, bool(options.warped), "block")
+    if isinstance(options.kernel, gpytorch.kernels.Kernel):
+        return SymmetryChoice(plain, None, reason="a kernel of your own", origin="kernel")
+    if options.symmetry is None:
+        return SymmetryChoice(plain, None, reason="as asked", origin="asked")
+    if settings.small:
+        reason = f"{len(data)} rows are few: nothing to gain by a symmetry"
+        return SymmetryChoice(plain, None, reason=reason, origin="few rows")
+    return search_symmetry(data, columns, settings)
+
+
+def _as_asked(action: Action, settings: ModelSettings) -> SymmetryChoice:
+    """The user's action, checked against the columns."""
+    options = settings.options
+    warp, family = bool(options.warped), options.family or "block"
+    if isinstance(action, PrincipalNegation):
+        action.check_dim(len(settings.encoding.names))
+        return SymmetryChoice(
+            Candidate("principal", action.ways, warp, family), None, reason="as asked", origin="asked"
+        )
+    if not isinstance(options.kernel, gpytorch.kernels.Kernel):
+        check_declared(action, settings.encoding)
+    if action.group.order < 2:
+        raise ValueError(f"symmetry={action!r} moves nothing: its group has one element.")
+    return SymmetryChoice(Candidate("raw", 0, warp, family), action, reason="as asked", origin="asked")
+
+
+def check_declared(action: Action, encoding: ColumnEncoding) -> None:
+    """Raise unless the columns that an action goes around are declared: a kernel by name repeats along those alone."""
+    names, declared = encoding.names, encoding.kinds
+    wanted = action.declared_kinds()
+    if all(declared.get(j) == kind for j, kind in wanted.items()):
+        return
+    for j, kind in wanted.items():
+        if j in declared and declared[j] != kind:
+            raise ValueError(f"symmetry={action!r} takes {names[j]} as {kind}, but it is declared {declared[j]}.")
+    elsewhere = [j for j, kind in declared.items() if kind == "longitude"]
+    if elsewhere and "longitude" in wanted.values():
+        raise ValueError(
+            f"symmetry={action!r} takes column {min(wanted)} for the longitude, which is column {elsewhere[0]} of those that "
+            f"the model sees: give Longitude(..., axis={elsewhere[0]})."
+        )
+    kinds = {j if encoding.encoder is None else names[j]: kind for j, kind in wanted.items() if j < len(names)}
+    raise UndeclaredColumnsError(action, ", ".join(names[j] for j in action.periods if j < len(names)), kinds)

@@ -1,0 +1,356 @@
+"""Preprocessing: a user's columns and targets to numbers, fitted once and kept as a value.
+
+scikit-learn's validation records `n_features_in_` and `feature_names_in_` on an estimator and names it in messages. Methods that
+read X therefore take an `estimator` for that call alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_y, check_consistent_length, validate_data
+
+from harmonicgp._validation import whole_number
+from harmonicgp.tables.arrays import is_missing, known_errors, numbers, plain_array, target_names, validated, weights_of
+from harmonicgp.tables.encoder import Kind, Missing, TableEncoder, check_kinds, is_frame
+from harmonicgp.tables.inputs import Array, check_size
+from harmonicgp.tables.rows import ModelRows, Rows, merge
+from harmonicgp.tables.targets import Target, Transform
+
+#: With more classes than this, fit costs and memory grow too large.
+MAX_CLASSES = 50
+
+
+@dataclass(frozen=True)
+class ColumnEncoding:
+    """How the columns of a table or an array become encoded columns of numbers."""
+
+    encoder: TableEncoder | None  #: None for an array
+    names: list[str]  #: of the encoded columns
+    kinds: dict[int, Kind]  #: by encoded column
+    image: tuple[int, int] | None = None  #: height and width, where every row is an image
+
+    @classmethod
+    def fit(
+        cls, X: Any, estimator: BaseEstimator, columns: Any = None, missing: Missing = "refuse", weights: Any = None
+    ) -> tuple[ColumnEncoding, Array]:
+        """The encoding of X and its encoded rows [n, d]; `columns` and `missing` as the estimators take them."""
+        image = image_size(columns)
+        declared = None if image is not None else _declared_kinds(columns)
+        if is_table(X):
+            _learn_names(X, estimator)
+            encoder = TableEncoder.fit(X, declared, missing, weights)
+            rows = encoder.transform(X, warn=False)  # rows of weight zero may hold what the fit does not see
+            encoding = cls(encoder, list(encoder.encoded_names), dict(encoder.kinds), image)
+        else:
+            rows = validated(estimator, X, reset=True)
+            d = rows.shape[1]
+            encoding = cls(None, [f"column {j}" for j in range(d)], check_kinds(declared or {}, None, d), image)
+        encoding._check(rows)
+        return encoding, rows
+
+    def encode(self, X: Any, estimator: BaseEstimator, unused: Sequence[str] = ()) -> Array:
+        """Encoded rows [n, d] of new data; Arrow tables may lack the `unused` columns."""
+        if is_table(X):
+            self._compare_names(X, estimator, unused)
+            if self.encoder is not None:
+                return self.encoder.transform(X, idle=unused)
+        elif self.encoder is not None and len(self.encoder.names) != len(self.names):
+            raise ValueError(
+                "the model was fitted to a table whose columns hold text, dates or gaps: give a table with the columns "
+                f"{', '.join(self.encoder.names)}."
+            )
+        rows: Array = validated(estimator, X, reset=False)
+        return rows
+
+    @property
+    def notes(self) -> list[str]:
+        """What was done to the columns of a table that a user should know."""
+        return [] if self.encoder is None else list(self.encoder.notes)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was done to the columns of a table that can harm."""
+        return [] if self.encoder is None else list(self.encoder.warnings)
+
+    def level_names(self) -> list[str]:
+        """The columns of a table that are read as categories."""
+        return [] if self.encoder is None else [c.name for c in self.encoder.columns if c.role == "level"]
+
+    def unused_names(self, used: Sequence[int]) -> list[str]:
+        """The columns of a table of which none of the `used` encoded columns is made."""
+        if self.encoder is None:
+            return []
+        names, start = set(), 0
+        for column in self.encoder.columns:
+            stop = start + len(column.labels)
+            if not set(used).isdisjoint(range(start, stop)):
+                names.add(column.name)
+            start = stop
+        return [name for name in self.encoder.names if name not in names]
+
+    def state(self) -> dict[str, Any]:
+        """A JSON part, for a model file. The image size is not in it: `columns=` of the estimator has it."""
+        return {
+            "table": None if self.encoder is None else self.encoder.state(),
+            "names": self.names,
+            "kinds": [[j, list(kind) if isinstance(kind, tuple) else kind] for j, kind in self.kinds.items()],
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], image: tuple[int, int] | None) -> ColumnEncoding:
+        """What `state` gave."""
+        encoder = None if state["table"] is None else TableEncoder.from_state(state["table"])
+        kinds: dict[int, Kind] = {
+            int(j): ("periodic", float(kind[1])) if isinstance(kind, list) else kind for j, kind in state["kinds"]
+        }
+        return cls(encoder, list(state["names"]), kinds, image)
+
+    def _check(self, rows: Array) -> None:
+        """Refuse rows that do not fit what is declared, or would overflow."""
+        d = rows.shape[1]
+        if self.image is not None and self.image[0] * self.image[1] != d:
+            h, w = self.image
+            raise ValueError(f"images of {h} x {w} need {h * w} columns; X has {d}.")
+        check_size(rows, self.names)
+        for j, kind in self.kinds.items():
+            if kind == "latitude" and np.abs(rows[:, j]).max() > 90:
+                raise ValueError(
+                    f"column {self.names[j]} is declared a latitude and reaches {np.abs(rows[:, j]).max():g} degrees: "
+                    "are longitude and latitude swapped?"
+                )
+
+    def _compare_names(self, X: Any, estimator: BaseEstimator, unused: Sequence[str]) -> None:
+        """Refuse a table whose columns are not those of the fit."""
+        names = getattr(X, "column_names", None)  # Arrow's, which scikit-learn does not read
+        if names is None:
+            validate_data(estimator, X, skip_check_array=True, reset=False)
+        elif self.encoder is not None:
+            expected = [name for name in self.encoder.names if name in names or name not in unused]
+            if list(names) != expected:
+                raise ValueError(
+                    "the columns of X should be those of fit, in the same order: "
+                    f"{', '.join(self.encoder.names)}; got {', '.join(names)}."
+                )
+
+
+@dataclass(frozen=True)
+class RegressionPreprocessing:
+    """Columns and numeric targets to model rows, and predictions back to the units of y."""
+
+    columns: ColumnEncoding
+    target: Target
+    target_names: list[str]
+    flat: bool  #: y was given as one target [N], not as columns
+    noise_name: str | None = None  #: name of the known errors, where they were given
+
+    @classmethod
+    def fit(
+        cls, X: Any, y: Any, estimator: BaseEstimator, *, columns: Any = None, missing: Missing = "refuse",
+        transform: Transform | None = None, sample_weight: Any = None, noise_std: Any = None,
+    ) -> tuple[RegressionPreprocessing, Rows]:  # fmt: skip
+        """The preprocessing of a table, and its distinct rows."""
+        _require_target(y, "HarmonicGPRegressor")
+        weight = weights_of(sample_weight, X) if is_table(X) else None
+        encoding, rows = ColumnEncoding.fit(X, estimator, columns, missing, weight)
+        targets = _numeric_targets(y, rows, estimator)
+        weight = weights_of(sample_weight, rows)
+        flat, P = targets.ndim == 1, 1 if targets.ndim == 1 else targets.shape[1]
+        names = target_names(y)
+        if len(names) != P:
+            names = ["y"] if P == 1 else [f"y{i}" for i in range(P)]
+        errors, noise_name = _errors(noise_std, len(rows), P)
+        distinct = merge(rows, targets.reshape(len(rows), -1), errors, weight)
+        target = Target.fit(distinct.y, distinct.counts, transform, names)
+        return cls(encoding, target, names, flat, noise_name), distinct
+
+    def read(
+        self, X: Any, y: Any, estimator: BaseEstimator, unused: Sequence[str], sample_weight: Any, noise_std: Any
+    ) -> tuple[RegressionPreprocessing, Rows]:
+        """Distinct rows of new data; the preprocessing changes only in the name of the known errors."""
+        _require_target(y, "HarmonicGPRegressor")
+        rows = self.columns.encode(X, estimator, unused)
+        targets = _numeric_targets(y, rows, estimator)
+        P = 1 if targets.ndim == 1 else targets.shape[1]
+        if len(self.target_names) != P:
+            raise ValueError(f"y must have {len(self.target_names)} targets, as in fit; got shape {targets.shape}.")
+        errors, noise_name = _errors(noise_std, len(rows), P)
+        distinct = merge(rows, targets.reshape(len(rows), -1), errors, weights_of(sample_weight, rows))
+        return (self if noise_std is None else replace(self, noise_name=noise_name)), distinct
+
+    def model_rows(self, rows: Rows) -> ModelRows:
+        """Rows with targets and known noise variances in model units."""
+        noise = None if rows.noise is None else (rows.noise / self.target.scale[0]) ** 2
+        target = self.target.forward(rows.y)
+        if not np.isfinite(target).all():
+            raise ValueError(f"y has values that the target_transform {self.target.transform!r} cannot take.")
+        return ModelRows(rows.X, target, noise, rows.counts)
+
+    def targets(self, y: Any) -> Array:
+        """Observed targets [n, P] of new rows, in the units of y."""
+        targets = np.asarray(numbers(y), dtype=np.float64)
+        targets = targets.reshape(len(targets), -1)
+        if targets.shape[1] != len(self.target_names):
+            raise ValueError(f"y must have {len(self.target_names)} targets, as in fit; got shape {targets.shape}.")
+        missing = np.isnan(targets).any(1)
+        if missing.any():
+            raise ValueError(f"y has missing values, first in row {int(missing.argmax())}: drop those rows.")
+        return targets
+
+    def noise_variances(self, noise_std: Any) -> Array:
+        """Known errors of new rows as variances in model units, [P, n]."""
+        errors = np.atleast_1d(np.asarray(plain_array(noise_std), dtype=np.float64))
+        return (known_errors(errors, len(errors))[None] / self.target.scale[:, None]) ** 2
+
+    @property
+    def component_scale(self) -> Array:
+        """What a part of f is multiplied by to be in the units of y; ones under a transform."""
+        return np.ones(1) if self.target.transform is not None else self.target.scale
+
+    def shape(self, values: Array) -> Array:
+        """Values [..., P] as the user gave y: without the last axis for one target."""
+        return values[..., 0] if self.flat else values
+
+
+@dataclass(frozen=True)
+class ClassificationPreprocessing:
+    """Columns and class labels to model rows."""
+
+    columns: ColumnEncoding
+    classes: Array  #: sorted labels
+    target_names: list[str]
+
+    @classmethod
+    def fit(
+        cls, X: Any, y: Any, estimator: BaseEstimator, *, columns: Any = None, missing: Missing = "refuse",
+        sample_weight: Any = None,
+    ) -> tuple[ClassificationPreprocessing, Rows]:  # fmt: skip
+        """The preprocessing of a table, and its distinct rows."""
+        _require_target(y, "HarmonicGPClassifier")
+        weight = weights_of(sample_weight, X) if is_table(X) else None
+        _check_labels(np.asarray(plain_array(y)))
+        encoding, rows = ColumnEncoding.fit(X, estimator, columns, missing, weight)
+        labels = _labels(y, rows, estimator)
+        weight = weights_of(sample_weight, rows)
+        classes = np.unique(labels if weight is None else labels[weight > 0])
+        if len(classes) < 2:
+            raise ValueError(f"y has one class, {classes.tolist()}: a classifier needs at least two.")
+        if len(classes) > MAX_CLASSES:
+            raise ValueError(
+                f"y has {len(classes)} classes, more than {MAX_CLASSES}: is it a number? Then use HarmonicGPRegressor."
+            )
+        preprocessing = cls(encoding, classes, target_names(y) or ["y"])
+        return preprocessing, preprocessing._merged(rows, labels, weight)
+
+    def read(self, X: Any, y: Any, estimator: BaseEstimator, unused: Sequence[str], sample_weight: Any) -> Rows:
+        """Distinct rows of new data."""
+        _require_target(y, "HarmonicGPClassifier")
+        _check_labels(np.asarray(plain_array(y)))
+        rows = self.columns.encode(X, estimator, unused)
+        labels = _labels(y, rows, estimator)
+        unseen = np.setdiff1d(labels, self.classes)
+        if len(unseen):
+            raise ValueError(f"y has classes that fit has not seen: {unseen.tolist()}.")
+        return self._merged(rows, labels, weights_of(sample_weight, rows))
+
+    def _merged(self, rows: Array, labels: Array, weight: Array | None) -> Rows:
+        numbers_ = np.searchsorted(self.classes, labels)  # a class of weight zero may be unknown: merge drops it
+        return merge(rows, numbers_[:, None].astype(np.float64), None, weight)
+
+    def model_rows(self, rows: Rows) -> ModelRows:
+        """Rows with class numbers as targets."""
+        return ModelRows(rows.X, rows.y.T, None, rows.counts)
+
+    @property
+    def flat(self) -> bool:
+        """Whether there is one latent function: two classes."""
+        return len(self.classes) == 2
+
+    @property
+    def component_scale(self) -> Array:
+        """Latent functions have no units."""
+        return np.ones(1)
+
+
+def is_table(X: Any) -> bool:
+    """Whether X is a frame with names; one without (numbered columns) is an array."""
+    return is_frame(X) and all(isinstance(name, str) for name in getattr(X, "column_names", X.columns))
+
+
+def image_size(columns: Any) -> tuple[int, int] | None:
+    """The height and width, where `columns` says that every row is an image."""
+    if not (isinstance(columns, tuple) and len(columns) == 2 and columns[0] == "image"):
+        return None
+    size = columns[1]
+    if not isinstance(size, Sequence) or isinstance(size, str) or len(size) != 2:
+        raise TypeError(
+            f'columns=("image", (height, width)) takes two whole numbers; got {size!r}. Images have one value a pixel: '
+            "make colours grey, or give them as columns without a symmetry of images."
+        )
+    h, w = size
+    return whole_number(h, "the height of an image", 1), whole_number(w, "the width of an image", 1)
+
+
+def _declared_kinds(columns: Any) -> Mapping[str | int, Kind] | None:
+    if columns is not None and not isinstance(columns, Mapping):
+        raise TypeError(
+            'columns must be a dict such as {"lon": "longitude", "lat": "latitude", "hour": ("periodic", 24)}, or '
+            f'("image", (height, width)); got {columns!r}.'
+        )
+    return columns
+
+
+def _learn_names(X: Any, estimator: Any) -> None:
+    """Record the names of a table's columns on the estimator, as scikit-learn does."""
+    names = getattr(X, "column_names", None)  # Arrow's, which scikit-learn does not read
+    if names is None:
+        validate_data(estimator, X, skip_check_array=True, reset=True)
+    else:
+        estimator.feature_names_in_, estimator.n_features_in_ = np.array(names, dtype=object), len(names)
+
+
+def _require_target(y: Any, name: str) -> None:
+    if y is None:
+        raise ValueError(f"{name} requires y to be passed, but the target y is None.")
+
+
+def _numeric_targets(y: Any, rows: Array, estimator: BaseEstimator) -> Array:
+    """Targets [N] or [N, P] of as many rows, as float64."""
+    targets = _check_y(numbers(y), estimator=estimator, multi_output=True, y_numeric=True)
+    check_consistent_length(rows, targets)
+    return np.asarray(targets, dtype=np.float64)
+
+
+def _errors(noise_std: Any, n: int, P: int) -> tuple[Array | None, str | None]:
+    """Known errors [n] and their name."""
+    if noise_std is None:
+        return None, None
+    if P > 1:
+        raise ValueError("noise_std is for one target; fit the targets one by one.")
+    return known_errors(noise_std, n), (target_names(noise_std) or ["noise_std"])[0]
+
+
+def _check_labels(y: Array) -> None:
+    """Refuse labels that are missing, infinite or of mixed types."""
+    if y.dtype.kind in "Of" and any(map(is_missing, y.ravel().tolist())):
+        raise ValueError("y has missing values: drop those rows.")
+    types = {type(v).__name__ for v in y.ravel().tolist()} if y.dtype.kind == "O" else set()
+    if "str" in types and len(types) > 1:
+        raise ValueError(
+            f"y has labels of mixed types, {', '.join(sorted(types))}: make them all text, or all numbers."
+        )
+    if y.dtype.kind == "f" and np.isinf(y).any():
+        raise ValueError("y has infinite values: drop those rows.")
+
+
+def _labels(y: Any, rows: Array, estimator: BaseEstimator) -> Array:
+    """Labels [N] of as many rows."""
+    labels: Array = _check_y(plain_array(y), estimator=estimator)
+    check_consistent_length(rows, labels)
+    check_classification_targets(labels)
+    return labels
