@@ -11,6 +11,7 @@ from harmonicgp._extras import MissingExtraError
 from harmonicgp.globe import maps
 from harmonicgp.globe.maps import Panel, draw_maps, draw_spectrum
 from harmonicgp.globe.relief import load_relief
+from harmonicgp.io import drawing
 
 LON, LAT = np.arange(-175.0, 180, 10), np.arange(-85.0, 90, 10)
 SMOOTH = np.sin(np.deg2rad(LAT))[:, None] + np.cos(np.deg2rad(LON))[None]
@@ -28,7 +29,7 @@ def size(path):
 
 def drawn(monkeypatch, path, *args, **kwargs):
     """The figure behind a picture."""
-    figures, plain = [], maps.require
+    figures, plain = [], drawing.require
 
     def spy(module, extra, purpose):
         found = plain(module, extra, purpose)
@@ -42,7 +43,7 @@ def drawn(monkeypatch, path, *args, **kwargs):
 
         return type("module", (), {"Figure": Kept})
 
-    monkeypatch.setattr(maps, "require", spy)
+    monkeypatch.setattr(drawing, "require", spy)
     draw_maps(path, *args, **kwargs)
     return figures[0]
 

@@ -17,8 +17,8 @@ from harmonicgp.inference.statistics import chunks
 from harmonicgp.io.container import ModelFileError
 from harmonicgp.symmetry.choice import SymmetryChoice
 from harmonicgp.symmetry.settings import raw_columns
-from harmonicgp.tables.encoder import Kind
 from harmonicgp.tables.inputs import Array
+from harmonicgp.tables.kinds import Kind
 from harmonicgp.tables.preprocessing import ClassificationPreprocessing, RegressionPreprocessing
 
 #: Rows of a prediction at a time.

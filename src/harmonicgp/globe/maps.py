@@ -1,12 +1,11 @@
-"""Pictures of fields on the globe: equirectangular maps with coasts from the embedded relief, and zonal spectra.
+"""Pictures of fields on the globe: equirectangular maps with coasts, and zonal spectra.
 
-Nothing is downloaded: the coast is the line of height zero on the grid of one degree that the library ships.
+The coast is the line of height zero of the relief that the library ships; nothing is downloaded.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,14 +17,14 @@ from harmonicgp._extras import require
 from harmonicgp.backend.files import replacing
 from harmonicgp.globe.relief import Relief, load_relief
 from harmonicgp.io.container import PathLike
-from harmonicgp.report.pictures import BLUE, GREY, text
-from harmonicgp.report.scores import Array
+from harmonicgp.io.drawing import BLUE, GREY, styled_figure, text
+from harmonicgp.tables.columns import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import Figure
 
-#: Cells of a map: more are thinned out, since no picture shows them.
+#: The most cells of a map; larger grids are thinned out.
 MOST_COLUMNS, MOST_ROWS = 1800, 900
 #: The length of the equator in kilometres, for wavelengths.
 EQUATOR = 40030.0
@@ -74,13 +73,13 @@ class Panel:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Which rows and columns are drawn, northwards and eastwards, and the edges of their cells."""
+    """The rows and columns to draw, northwards and eastwards, and the edges of their cells."""
 
     rows: Array
     columns: Array
     x: Array  #: edges, degrees east, ascending [columns + 1]
     y: Array  #: edges, degrees north, ascending [rows + 1]
-    whole: bool  #: the columns go round the globe
+    whole: bool  #: whether the columns go round the globe
 
     @property
     def extent(self) -> tuple[float, float, float, float]:
@@ -91,7 +90,7 @@ class _Grid:
 
     @property
     def ratio(self) -> float:
-        """Height by width. A region has right angles at its middle; strips are widened until they can be seen."""
+        """Height by width: true at the middle of a region, and limited so that narrow strips can be seen."""
         west, east, south, north = self.extent
         stretch = 1.0
         if east - west <= 120:
@@ -248,13 +247,10 @@ def _edges(centres: Array, step: float) -> Array:
 
 @contextmanager
 def _figure(path: PathLike, width: float, height: float, purpose: str) -> Iterator[Figure]:
-    """A figure in our style, written to the path when it is done; matplotlib's settings are left as they were."""
-    style = require("matplotlib.style", "plot", purpose)
-    figures = require("matplotlib.figure", "plot", purpose)
-    with style.context(["default", _STYLE]), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # a title in letters that the font lacks
-        figure = figures.Figure(figsize=(width, height), layout="constrained")
-        figure.get_layout_engine().set(h_pad=0.08, w_pad=0.06)
+    """A figure in our style, written to the path at the end."""
+    with styled_figure(width, height, _STYLE, purpose) as figure:
+        layout: Any = figure.get_layout_engine()
+        layout.set(h_pad=0.08, w_pad=0.06)
         yield figure
         with replacing(path) as file:
             figure.savefig(file, format="png", dpi=_DPI)
@@ -263,8 +259,8 @@ def _figure(path: PathLike, width: float, height: float, purpose: str) -> Iterat
 def _draw_panel(axis: Axes, panel: Panel, grid: _Grid, relief: Relief) -> None:
     values = np.ma.asarray(panel.values)[np.ix_(grid.rows, grid.columns)].astype(np.float64)
     values = np.ma.masked_invalid(values)  # on top of a mask that is there
-    found = values.compressed()
-    low, high = panel.limits or _limits(found, panel.kind)
+    numbers = values.compressed()
+    low, high = panel.limits or _limits(numbers, panel.kind)
     axis.set_facecolor(_MISSING)
     image: Any = axis.pcolorfast(grid.x, grid.y, values, cmap=_colours(panel.kind, low, high), vmin=low, vmax=high)
     image.set_interpolation("antialiased")  # of even grids: thousands of columns on hundreds of dots
@@ -273,40 +269,36 @@ def _draw_panel(axis: Axes, panel: Panel, grid: _Grid, relief: Relief) -> None:
     axis.set(xlim=(west, east), ylim=(south, north), aspect="auto")
     axis.set_box_aspect(grid.ratio)
     _degree_ticks(axis, grid)
-    if found.size:
+    if numbers.size:
         bar = axis.inset_axes((1.025, 0.0, 0.025, 1.0))
-        over, under = bool(found.max() > high), bool(found.min() < low)
+        over, under = bool(numbers.max() > high), bool(numbers.min() < low)
         extend = "both" if over and under else "max" if over else "min" if under else "neither"
-        _of(axis).colorbar(image, cax=bar, extend=extend, extendfrac=0.03, label=text(panel.units, 24))
+        figure = axis.get_figure()
+        assert figure is not None
+        figure.colorbar(image, cax=bar, extend=extend, extendfrac=0.03, label=text(panel.units, 24))
     else:
         box = {"facecolor": _MISSING, "edgecolor": "none"}
         axis.text(0.5, 0.5, "no values", ha="center", va="center", transform=axis.transAxes, bbox=box)
 
 
-def _of(axis: Axes) -> Figure | SubFigure:
-    figure = axis.get_figure()
-    assert figure is not None
-    return figure
-
-
-def _limits(found: Array, kind: str) -> tuple[float, float]:
-    """What the colours span: all but the most extreme half per cent, and never nothing."""
-    if not found.size:
+def _limits(values: Array, kind: str) -> tuple[float, float]:
+    """The range of the colours: all values but the most extreme half per cent at each end, and never empty."""
+    if not values.size:
         return (-1.0, 1.0) if kind == "signed" else (0.0, 1.0)
     if kind == "signed":
-        size = np.abs(found)
+        size = np.abs(values)
         reach = float(np.quantile(size, 0.995)) or float(size.max()) or 1.0
         return -reach, reach
-    low, high = (float(value) for value in np.quantile(found, [0.005, 0.995]))
+    low, high = (float(limit) for limit in np.quantile(values, [0.005, 0.995]))
     if high - low <= 1e-9 * max(abs(low), abs(high)):  # one value
         low, high = min(low, 0.0), max(high, 0.0)
     elif 0 <= low <= high / 2:
         low = 0.0
-    return (low, high) if low < high else (0.0, float(found.max()) if found.max() > 0 else 1.0)
+    return (low, high) if low < high else (0.0, float(values.max()) if values.max() > 0 else 1.0)
 
 
 def _colours(kind: str, low: float, high: float) -> Any:
-    """The colours from low to high; the signed ones have their middle at zero, whatever the limits."""
+    """The colours from low to high; the middle of signed ones is at zero for any limits."""
     colours = require("matplotlib", "plot", "a map").colormaps[_COLOURS[kind]]
     if kind == "signed" and low != -high:
         reach = 2 * max(abs(low), abs(high))
@@ -317,7 +309,7 @@ def _colours(kind: str, low: float, high: float) -> Any:
 
 
 def _draw_coast(axis: Axes, relief: Relief, extent: tuple[float, float, float, float]) -> None:
-    """The line of height zero within the extent and a little beyond."""
+    """Draw the line of height zero within the extent and a little beyond."""
     west, east, south, north = extent
     lon = np.concatenate([relief.longitude + turn for turn in (-360, 0, 360)])
     columns = np.flatnonzero((lon > west - 2) & (lon < east + 2))
@@ -328,7 +320,7 @@ def _draw_coast(axis: Axes, relief: Relief, extent: tuple[float, float, float, f
 
 
 def _degree_ticks(axis: Axes, grid: _Grid) -> None:
-    """Round degrees, with their hemisphere."""
+    """Label the axes with round degrees and their hemisphere."""
     tickers = require("matplotlib.ticker", "plot", "a map")
     west, east, south, north = grid.extent
     round_steps = [1, 1.5, 2, 3, 5, 10]
@@ -351,7 +343,7 @@ def _degree_label(degrees: float, sides: str) -> str:
 
 
 def _powers(values: Array, name: str) -> Array:
-    """Powers that a logarithmic axis takes: NaN for those that are zero."""
+    """Powers for a logarithmic axis: NaN for zero."""
     powers = np.array(values, np.float64)
     if powers.ndim != 1 or not powers.size:
         raise ValueError(f"{name} must be a list, one number for each frequency t = 0..T; got shape {powers.shape}.")
@@ -362,14 +354,14 @@ def _powers(values: Array, name: str) -> Array:
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10, ... between low and high; powers of ten only where those are many."""
+    """1, 2, 5, 10, ... between low and high; only powers of ten if these are many."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     numbers = [k * 10.0**e for e in decades for k in (1, 2, 5) if low <= k * 10.0**e <= high]
     return numbers if len(numbers) <= 14 else [10.0**e for e in decades if low <= 10.0**e <= high]
 
 
 def _plain_ticks(axis: Axes, low: float, high: float, length: float | None = None) -> None:
-    """Round numbers along x, written out; with a length, those of length / x."""
+    """Label x with round numbers; with a length, with round numbers of length / x."""
     numbers = _round_numbers(low, high) if length is None else _round_numbers(length / high, length / low)
     places = numbers if length is None else [length / number for number in numbers]
     axis.set_xticks(places, [f"{number:,.6g}" for number in numbers])

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harmonicgp._extras import require
+from harmonicgp.io.drawing import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, SKY, styled_figure, text
 from harmonicgp.report.scores import Array, Reliability, binomial_band
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colours, which colour-blind readers tell apart.
-BLUE, ORANGE, GREEN, PINK, SKY, GREY, BLACK = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#56B4E9",
-    "#8a9199",
-    "#1c2126",
-)
 _CYCLE = (BLUE, ORANGE, GREEN, PINK, SKY, "#E69F00", BLACK, GREY)
 _STYLE = {
     "font.size": 10,
@@ -45,22 +34,10 @@ _STYLE = {
 MOST_CLASSES = len(_CYCLE)
 
 
-def text(value: object, most: int = 32) -> str:
-    """A user's words as matplotlib may draw them: one line, not too long, no formula language."""
-    line = "".join(c if c.isprintable() else " " for c in str(value).encode("utf-8", "replace").decode())
-    line = line if len(line) <= most else line[: most - 1] + "…"
-    return line.replace("$", r"\$")
-
-
 def draw(picture: Callable[[Axes], None], width: float = 5.2, height: float = 3.5) -> bytes:
     """One pair of axes as a PNG at two hundred dots an inch, twice what a screen shows."""
-    purpose = "a report with pictures"
-    style = require("matplotlib.style", "plot", purpose)
-    figures = require("matplotlib.figure", "plot", purpose)
     buffer = BytesIO()
-    with style.context(["default", _STYLE]), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # a name in letters that the font lacks
-        figure = figures.Figure(figsize=(width, height), layout="constrained")
+    with styled_figure(width, height, _STYLE, "a report with pictures") as figure:
         picture(figure.add_subplot())
         figure.savefig(buffer, format="png", dpi=200)
     return buffer.getvalue()

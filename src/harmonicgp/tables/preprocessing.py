@@ -17,8 +17,9 @@ from sklearn.utils.validation import _check_y, check_consistent_length, validate
 
 from harmonicgp._validation import whole_number
 from harmonicgp.tables.arrays import is_missing, known_errors, numbers, plain_array, target_names, validated, weights_of
-from harmonicgp.tables.encoder import Kind, Missing, TableEncoder, check_kinds, is_frame
+from harmonicgp.tables.encoder import Missing, TableEncoder, is_frame
 from harmonicgp.tables.inputs import Array, check_size
+from harmonicgp.tables.kinds import Kind, check_kinds
 from harmonicgp.tables.rows import ModelRows, Rows, merge
 from harmonicgp.tables.targets import Target, Transform
 
