@@ -26,8 +26,8 @@ def test_regression(tmp_path):
     assert list(page.sections) == [*COMMON[:3], "calibration", "predictions", *COMMON[3:]]
     assert len(page.images) == 6
     assert number(scores.rmse) in page.sections["scores"]
-    assert "has not been fitted to" in page.sections["scores"]
-    assert "On 100 rows that the fit held out itself" in page.sections["scores"]
+    assert "only if it was not fitted to these rows" in page.sections["scores"]
+    assert "Scores of 100 rows that the fit held out itself" in page.sections["scores"]
     assert percent(scores.coverage[0.9]) in page.sections["calibration"]
     assert "5000 of 5200 rows drawn" in page.sections["predictions"]
     assert "✓ negation in 2 ways" in page.sections["symmetry"]

@@ -57,9 +57,9 @@ def test_small_tables_are_told_of_as_they_are(tmp_path, quick):
         assert "one batch" not in page["learning"]
         assert "held out" not in page["learning"]
         assert 'load_model("runs/y.hgp")' in page["loading"]
-    assert "The fit set the rows scored here aside" in pages[0]["scores"]
-    assert "only if it has not been fitted" not in pages[0]["scores"]
-    assert "only if it has not been fitted" in pages[1]["scores"]
+    assert "These rows were held out from the fit" in pages[0]["scores"]
+    assert "only if it was not fitted" not in pages[0]["scores"]
+    assert "only if it was not fitted" in pages[1]["scores"]
 
 
 @pytest.mark.parametrize(
