@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.cli.test_commands import complaint, run
+from tests.cli.common import complaint, run
 
 xarray = pytest.importorskip("xarray", reason="the extra geo is not installed")
 pytest.importorskip("netCDF4", reason="the extra geo is not installed")

@@ -22,7 +22,7 @@ from harmonicgp.actions import (
 from harmonicgp.cli.failures import UsageError
 from harmonicgp.cli.symmetries import LARGEST, as_options, parse_symmetry
 from harmonicgp.symmetry import search
-from tests.cli.test_commands import complaint, run
+from tests.cli.common import complaint, run
 
 ACTIONS = [
     Negation(), Negation([[0, 2], [1]]), PrincipalNegation(3), Rotation((2, 0), 5), Longitude(24), Longitude(12, axis=1),

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import re
+from html.parser import HTMLParser
+from io import BytesIO
 from types import SimpleNamespace
 
+import matplotlib
+import matplotlib.image
 import narwhals as nw
 import numpy as np
 from scipy.stats import norm
@@ -147,3 +153,68 @@ def table(n=400, d=3, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1, 1, (n, d))
     return X, 10 + 3 * np.sin(3 * X[:, 0]) + np.cos(4 * X[:, -1]) + 0.5 * rng.normal(size=n)
+
+
+HOSTILE = ["<script>alert('a')</script>", '"><img src=x onerror=alert(1)>', r"$\frac{$ & _co", "温度 \n\x00"]
+
+
+VOID = {"meta", "img"}
+
+
+POLICY = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
+
+
+class Page(HTMLParser):
+    """What a browser would see: tags, attributes, text by section."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.images, self.links, self.sections, self.words = [], [], [], [], {}, ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        self.tags.append(tag)
+        assert not any(name.startswith("on") for name in values)
+        if tag == "img":
+            self.images.append(values)
+        if tag == "section":
+            self.sections[values["id"]] = ""
+        self.links += [values[key] for key in ("href", "src", "srcset", "action", "data") if key in values]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words += data
+        if "section" in self.open:
+            key = list(self.sections)[-1]
+            self.sections[key] += data
+
+
+def check(path):
+    """The page as parsed, after what every page must be."""
+    text = path.read_bytes().decode("utf-8")
+    page = Page(text)
+    assert not {"script", "link", "iframe", "object", "embed", "base", "form"} & set(page.tags)
+    assert page.tags.count("h1") == page.tags.count("title") == page.tags.count("main") == 1
+    assert not re.search(r"https?://|@import|url\(", text)
+    assert POLICY in text
+    for link in page.links:
+        assert link.startswith("data:image/png;base64,") or link.removeprefix("#") in page.sections
+    for image in page.images:
+        png = base64.b64decode(image["src"].partition(",")[2], validate=True)
+        pixels = matplotlib.image.imread(BytesIO(png))
+        assert pixels.shape[:2] == (2 * int(image["height"]), 2 * int(image["width"]))
+        assert np.ptp(pixels[..., :3]) > 0.5  # something is drawn
+        assert len(image["alt"]) > 20
+    assert not re.search(r"\b(nan|None|inf)\b", page.words)
+    return page
+
+
+def label(y):
+    return np.where(y > 11, "high", np.where(y < 9, "low", "middle"))

@@ -258,10 +258,10 @@ def report(
     errors = errors_column(fitted, noise_std, data, table.name)
     if errors:
         say("noise", errors)
-    known = per_row(data, errors) if errors else None
+    known_errors = per_row(data, errors) if errors else None
     novelty = Novelty.of(fitted, X)
     with ignore_unseen():
-        scores = score_rows(fitted, X, target_frame(data, targets), output, known, file=model)
+        scores = score_rows(fitted, X, target_frame(data, targets), output, known_errors, file=model)
     say("scores", f"on {count(len(data), 'row')}, {score_words(scores)}")
     say("report", str(output))
     say_novelty(novelty, fitted, say)
@@ -305,21 +305,21 @@ def suggest(
         columns=kinds, missing=missing, target_transform=target_transform, kernel=kernel, time_budget=time_budget
     )
     arguments |= {"random_state": seed, "progress": say.progress, "classify": task.classify}
-    found = importlib.import_module("harmonicgp.symmetry.suggest").suggest_symmetry(task.X, task.y, **arguments)
+    choice = importlib.import_module("harmonicgp.symmetry.suggest").suggest_symmetry(task.X, task.y, **arguments)
     if quiet:
-        typer.echo(found.suggested or "none")
-    say("suggested", found.label(found.suggested) if found.suggested else "none")
-    say("", found.advice)
-    new = found.arguments not in ({}, {"columns": kinds})
-    if new and (options := as_options(found.arguments, found.encoded_names)):
+        typer.echo(choice.suggested or "none")
+    say("suggested", choice.label(choice.suggested) if choice.suggested else "none")
+    say("", choice.advice)
+    new = choice.arguments not in ({}, {"columns": kinds})
+    if new and (options := as_options(choice.arguments, choice.encoded_names)):
         say("to use it", f"harmonicgp fit ... {options}", whole=True)
-    say("a fit", found.taken)
-    for k, sentence in enumerate(found.sentences):
+    say("a fit", choice.taken)
+    for k, sentence in enumerate(choice.sentences):
         say("" if k else "compared", sentence)
     if not quiet:
-        typer.echo("\n" + str(found).partition("\n")[2])
+        typer.echo("\n" + str(choice).partition("\n")[2])
     if picture is not None:
-        found.plot(picture)
+        choice.plot(picture)
         say("picture", str(picture))
 
 

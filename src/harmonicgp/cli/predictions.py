@@ -52,11 +52,11 @@ def predict_table(model: Path, table: Path, output: Path, options: PredictionOpt
             check_names({"--keep": options.keep}, batch.column_names, table.name)
             novelty += Novelty.of(fitted, X)
             errors = errors_column(fitted, options.noise_std, batch, table.name)
-            kept = batch if writer.typed else written
-            kept = kept.select(list(dict.fromkeys(options.keep))) if options.keep else kept
+            passed_on = batch if writer.typed else written
+            passed_on = passed_on.select(list(dict.fromkeys(options.keep))) if options.keep else passed_on
             noise_std = per_row(batch, errors) if errors else None
-            new = predicted_columns(fitted, X, kept.column_names, options.levels, options.latent, noise_std)
-            writer.write(with_columns(kept, new, table.name))
+            new = predicted_columns(fitted, X, passed_on.column_names, options.levels, options.latent, noise_std)
+            writer.write(with_columns(passed_on, new, table.name))
             added = list(new)
             bar.update(batch.num_rows)
     say_index(index, say)

@@ -57,7 +57,7 @@ def _page(case: Case, title: str | None, sections: list[Section]) -> str:
     heading = title or f"{name}: {', '.join(case.names[:3])}{', …' if len(case.names) > 3 else ''}"
     rows, columns = case.table.shape
     lead = (
-        f"A {name}, looked at on {number(rows)} {'row' if rows == 1 else 'rows'} of {columns} "
+        f"A {name}, scored on {number(rows)} {'row' if rows == 1 else 'rows'} of {columns} "
         f"{'column' if columns == 1 else 'columns'}. {'Target' if len(case.names) == 1 else 'Targets'}: {', '.join(case.names)}."
     )
     now = datetime.datetime.now(datetime.UTC)

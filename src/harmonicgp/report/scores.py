@@ -150,13 +150,15 @@ def regression_scores(model: Any, X: Any, y: Any, chunk_size: int = 65536, noise
     for rows in chunks(n, chunk_size):
         part, target = take(table, rows), values[rows]
         m, observed = len(target), target.reshape(-1, P)
-        known = {} if errors is None else {"noise_std": errors[rows]}
-        error = observed - _shaped(model.predict(part, **known), (m, P), "predict")
-        pit = _shaped(model.pit(part, target, **known), (m, P), "pit")
-        quantiles = _shaped(model.predict_quantiles(part, tails, **known), (m, len(tails), P), "predict_quantiles")
+        noise_arguments = {} if errors is None else {"noise_std": errors[rows]}
+        error = observed - _shaped(model.predict(part, **noise_arguments), (m, P), "predict")
+        pit = _shaped(model.pit(part, target, **noise_arguments), (m, P), "pit")
+        quantiles = _shaped(
+            model.predict_quantiles(part, tails, **noise_arguments), (m, len(tails), P), "predict_quantiles"
+        )
         sums["squared"] += (error**2).sum(0)
         sums["absolute"] += np.abs(error).sum(0)
-        sums["density"] += _shaped(model.log_density(part, target, **known), (m, P), "log_density").sum(0)
+        sums["density"] += _shaped(model.log_density(part, target, **noise_arguments), (m, P), "log_density").sum(0)
         sums["covered"] += m * coverage(pit)
         sums["width"] += (quantiles[:, len(LEVELS) :] - quantiles[:, : len(LEVELS)]).sum(0)
         counts += pit_histogram(pit, PIT_BINS)
@@ -184,9 +186,9 @@ def classification_scores(model: Any, X: Any, y: Any, chunk_size: int = 65536) -
             raise ValueError(f"predict_proba gave shape {p.shape} for {len(truth)} rows and {K} classes.")
         smallest = np.finfo(p.dtype).eps
         p = p.astype(np.float64)
-        own, best = p[np.arange(len(truth)), truth], p.argmax(1)
-        log_loss -= float(np.log(np.maximum(own, smallest)).sum())
-        brier += float((p**2).sum() - 2 * own.sum() + len(own))
+        p_true, best = p[np.arange(len(truth)), truth], p.argmax(1)
+        log_loss -= float(np.log(np.maximum(p_true, smallest)).sum())
+        brier += float((p**2).sum() - 2 * p_true.sum() + len(p_true))
         confusion += np.bincount(K * truth + best, minlength=K * K).reshape(K, K)
         stated = p[:, 1] if K == 2 else p.max(1)
         came = truth == 1 if K == 2 else truth == best
@@ -253,12 +255,12 @@ def class_numbers(y: Any, classes: Sequence[Any]) -> Array:
     if labels.ndim != 1:
         raise ValueError(f"y must hold one label a row, [n]; got shape {labels.shape}.")
     number = {label: k for k, label in enumerate(classes)}
-    found = np.fromiter((number.get(label, -1) for label in labels.tolist()), np.int64, len(labels))
-    if (found < 0).any():
-        unknown = sorted({repr(label) for label in labels[found < 0].tolist()})
+    numbers = np.fromiter((number.get(label, -1) for label in labels.tolist()), np.int64, len(labels))
+    if (numbers < 0).any():
+        unknown = sorted({repr(label) for label in labels[numbers < 0].tolist()})
         some = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
         raise ValueError(f"y has labels that the model was not fitted to: {some}. Drop those rows from X and y.")
-    return found
+    return numbers
 
 
 def target_names(model: Any, P: int) -> list[str]:

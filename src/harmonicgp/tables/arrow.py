@@ -56,10 +56,10 @@ def _explained(message: str) -> str:
     if "UTF8" in message or "UTF-8" in message:
         return "this is not UTF-8 text: save it as UTF-8."
     if ragged := _RAGGED.search(message):
-        row, expected, found, text = ragged.groups()
+        row, expected, actual, text = ragged.groups()
         hint = " Is a quotation mark left open?" if '"' in text else ""
         return (
-            f"row {row} has {found} cells where the header has {expected} (the header is row 1, blank lines do not count): "
+            f"row {row} has {actual} cells where the header has {expected} (the header is row 1, blank lines do not count): "
             f"{text.strip()[:60]!r}.{hint}"
         )
     if "straddl" in message:

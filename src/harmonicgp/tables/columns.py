@@ -224,21 +224,21 @@ def _has_zone(value: date) -> bool:
 
 def instants_of(chunk: Series, role: str, zone: str | None, name: str) -> tuple[Array, Array, Array]:
     """Microseconds since 1970 by the world's clock and by the wall's in `zone`, and a mask of those missing."""
-    own = zone_of(chunk, name)
-    typed = type(chunk.dtype).__name__ == "Datetime" and own is not None
+    column_zone = zone_of(chunk, name)
+    typed = type(chunk.dtype).__name__ == "Datetime" and column_zone is not None
     universal = chunk.dt.convert_time_zone("UTC").dt.replace_time_zone(None) if typed else chunk
     utc, gone = _microseconds_of(universal, role, name)
-    if not gone.all() and (own is None) != (zone is None):
+    if not gone.all() and (column_zone is None) != (zone is None):
         raise ValueError(
-            f"column {name!r} has dates {'with' if own else 'without'} a time zone; "
+            f"column {name!r} has dates {'with' if column_zone else 'without'} a time zone; "
             f"the fit had them {'with' if zone else 'without'} one."
         )
     if gone.all() or zone is None or zone == "UTC":
         return utc, utc, gone
     try:
-        local = (chunk if own == zone else chunk.dt.convert_time_zone(zone)).dt.replace_time_zone(None)
+        local = (chunk if column_zone == zone else chunk.dt.convert_time_zone(zone)).dt.replace_time_zone(None)
     except Exception:  # each library has its own: a zone that it does not know, or dates in text
-        raise ValueError(f"column {name!r} is in time zone {own}, the fit was in {zone}: convert it.") from None
+        raise ValueError(f"column {name!r} is in time zone {column_zone}, the fit was in {zone}: convert it.") from None
     return utc, _microseconds_of(local, role, name)[0], gone
 
 

@@ -154,9 +154,9 @@ def _csv_schema(path: Path, suffix: str) -> pyarrow.Schema:
             f"{path} ends inside a quotation mark that is never closed: its last cell holds many lines. Close it."
         )
     if broken:
-        held = "cell holds" if broken == 1 else "cells hold"
+        cells = "cell holds" if broken == 1 else "cells hold"
         warnings.warn(
-            f"{broken} {held} line breaks in {path.name}: if rows are missing, look for a stray quotation mark.",
+            f"{broken} {cells} line breaks in {path.name}: if rows are missing, look for a stray quotation mark.",
             stacklevel=2,
         )
     return pa.schema([(name, pa.string() if type_ == pa.null() else type_) for name, type_ in types.items()])
@@ -225,11 +225,11 @@ def _widened(type_: Any, column: pyarrow.ChunkedArray) -> Any:
     if type_ == pa.string() or column.null_count == len(column) or (type_ != pa.null() and _fits(column, type_)):
         return type_
     ladder = (pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
-    own = next((rung for rung in ladder if _fits(column, rung)), pa.string())
-    if type_ == pa.null() or own == type_:
-        return own
+    type_here = next((rung for rung in ladder if _fits(column, rung)), pa.string())
+    if type_ == pa.null() or type_here == type_:
+        return type_here
     for narrow, wide in ((pa.int64(), pa.float64()), (pa.date32(), pa.timestamp("us"))):
-        if {type_, own} == {narrow, wide}:
+        if {type_, type_here} == {narrow, wide}:
             return wide
     return pa.string()
 
