@@ -70,7 +70,7 @@ def symmetry_origin(model: Any) -> Origin:
 
 def n_slices(model: Any) -> int:
     """The number of slices that a model of the globe was fitted to."""
-    return len(model._source.slices)
+    return len(model.slices_)
 
 
 def is_exact(model: Any) -> bool:
