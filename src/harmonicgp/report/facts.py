@@ -68,11 +68,6 @@ def symmetry_origin(model: Any) -> Origin:
     return Origin.FEW_ROWS if getattr(model, "symmetry", None) == "auto" else Origin.REQUEST
 
 
-def n_slices(model: Any) -> int:
-    """The number of slices that a model of the globe was fitted to."""
-    return len(model.slices_)
-
-
 def is_exact(model: Any) -> bool:
     """Whether a fitted model has an inducing point at every row of its fit, as small tables under Gaussian noise have."""
     choice = getattr(model, "symmetry_", None)
