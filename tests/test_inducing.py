@@ -79,3 +79,8 @@ def test_bad_input():
         place(torch.randn(30, 9), 10, "grid")
     with pytest.raises(ValueError, match="NaN"):
         place(X * float("nan"), 3)
+
+
+def test_an_outlier_does_not_swallow_the_other_points():
+    X = torch.cat((torch.randn(2000, 1), torch.tensor([[1e9]])))
+    assert len(place(X, 100)) > 90

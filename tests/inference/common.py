@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import gpytorch
 import gpytorch.kernels as gk
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from scipy.stats import multivariate_normal
 from harmonicgp.actions import Negation, Rotation
 from harmonicgp.features import HarmonicFeatures, OrthogonalFeatures, SparseFeatures
 from harmonicgp.inference.statistics import gather_statistics
+from harmonicgp.likelihoods import observe
 
 ACTIONS = [
     Negation(),
@@ -80,3 +82,20 @@ def feature_draws(draw, m: int | None = None):
     Z = points(n, m) if choice == "separate" else points(m)
     keep = draw(st.one_of(st.none(), st.sets(st.integers(0, n - 1), min_size=1)))
     return HarmonicFeatures(kernel, action, Z, resolution, frequencies=keep, check=False), kernel, d
+
+
+FAMILIES = ("block", "joint")
+
+
+def gaussian(s2):
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    likelihood.noise = s2
+    return observe(likelihood.requires_grad_(False))
+
+
+def elbo(features, posterior, X, y, s2, bound, noise=None):
+    """The bound as a sum over rows minus KL: the definition."""
+    evaluation = features(X)
+    mean, variance = posterior.moments(evaluation)
+    terms = gaussian(s2).terms(y[None], mean, variance, evaluation.residual, bound, noise)
+    return float(terms.detach().sum()) - float(posterior.kl().detach())

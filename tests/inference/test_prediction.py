@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from harmonicgp.actions import Longitude
 from harmonicgp.features import HarmonicFeatures, OrthogonalFeatures, SparseFeatures
+from harmonicgp.inducing import place
 from harmonicgp.inference.closed_form import closed_form
 from harmonicgp.inference.prediction import Predictor
-from harmonicgp.inference.sampling import PriorPath
-from harmonicgp.kernels import ArcCosineKernel, GlobeKernel
+from harmonicgp.kernels import GlobeKernel
 from tests.inference.common import ACTIONS, data, exact_posterior, make_kernel, statistics
 
 
@@ -96,36 +97,15 @@ def test_paths_have_the_posteriors_moments_and_are_consistent(make, family):
     assert_close(torch.cov(f[:, 0].T), covariance[0], rtol=0, atol=0.12)
 
 
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        gk.RBFKernel(ard_num_dims=2),
-        gk.MaternKernel(nu=0.5),
-        gk.MaternKernel(nu=1.5),
-        gk.MaternKernel(nu=2.5),
-        gk.RQKernel(),
-        gk.LinearKernel(),
-        ArcCosineKernel(order=0),
-        ArcCosineKernel(order=1),
-        gk.ScaleKernel(gk.RBFKernel(active_dims=[1])) + gk.MaternKernel(nu=1.5),
-        gk.RBFKernel(active_dims=[0]) * gk.MaternKernel(nu=2.5, active_dims=[1]),
-        gk.ScaleKernel(gk.RBFKernel(), active_dims=[0]),
-        gk.ScaleKernel(gk.LinearKernel()),
-        gk.LinearKernel() + gk.RBFKernel(),
-        gk.RBFKernel() * gk.LinearKernel(),
-        GlobeKernel(gk.MaternKernel(nu=1.5)),
-    ],
-    ids=lambda k: type(k).__name__,
-)
-def test_prior_paths_have_the_kernels_covariance(kernel):
-    kernel = kernel.double().requires_grad_(False)
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(5, 2)
-    path = PriorPath.draw(kernel, 2, 1, generator, 16384)
-    phi = path.feature_map(x)
-    assert_close(phi @ phi.mT, kernel(x).to_dense(), rtol=0.06, atol=0.06)
-
-
-def test_kernels_without_paths_say_so():
-    with pytest.raises(ValueError, match="covariance"):
-        PriorPath.draw(gk.CosineKernel(), 2, 1, torch.Generator())
+def test_components_come_in_the_order_of_their_frequencies():
+    longitude, latitude = 360 * torch.rand(800) - 180, 120 * torch.rand(800) - 60
+    X = torch.stack((longitude, latitude), 1)
+    kernel = gk.ScaleKernel(GlobeKernel(gk.RBFKernel())).double()
+    for resolution in ("complex", "real"):
+        for n in (1, 2, 3):
+            y = torch.cos(n * torch.deg2rad(longitude)) * torch.cos(torch.deg2rad(latitude)) ** n
+            features = HarmonicFeatures(kernel, Longitude(6), place(X, 15, action=Longitude(6)), resolution)
+            form = closed_form(statistics(features, X, y), 0.01)
+            means, _, _ = Predictor.freeze(features, form.posterior).components(X)
+            energy = means[0].square().mean(-1)
+            assert int(features.block_frequencies[int(energy.argmax()), 0]) == n

@@ -1,4 +1,4 @@
-"""One block is GPyTorch's whitened SVGP: mean, variance, KL, ELBO and gradients on the same parameters."""
+"""One block is GPyTorch's SVGP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import torch
 from torch.testing import assert_close
 
 from harmonicgp.features import SparseFeatures
-from harmonicgp.inference.natural_gradient import natural_gradient_step
 from harmonicgp.inference.posterior import Posterior
 from harmonicgp.likelihoods import observe
 from tests.inference.common import data, make_kernel
@@ -66,28 +65,3 @@ def test_one_block_is_gpytorchs_svgp(name):
     assert_close(features.Z.grad, theirs.variational_strategy.inducing_points.grad, rtol=0, atol=1e-6)
     for (a, ours), (_, other) in zip(kernel.named_parameters(), their_kernel.named_parameters(), strict=True):
         assert_close(ours.grad, other.grad, rtol=0, atol=1e-6, msg=a)
-
-
-def test_the_appendix_lemma_is_the_fixed_point_for_a_likelihood_that_is_not_gaussian():
-    """S* = K (K + K_uf Lambda K_fu)^{-1} K with lambda_n = -2 d e_n / d variance_n, at the converged posterior."""
-    (X, y), Z = data(60, 2), torch.randn(6, 2)
-    kernel = make_kernel().requires_grad_(False)
-    features = SparseFeatures(kernel, Z, learn_inducing=False)
-    observation = observe(gpytorch.likelihoods.BernoulliLikelihood().double())
-    target = (y > 0).double()[None]
-    evaluation = features(X)
-    residual = evaluation.residual.variance
-    q = Posterior.prior(features.shapes)
-    for _ in range(200):
-        m, v = q.moments(evaluation)
-        g, lam = observation.sites(target, m, v + residual)
-        q = natural_gradient_step(q, evaluation, g, lam, 1.0, 0.5)
-    m, v = q.moments(evaluation)
-    _, lam = observation.sites(target, m, v + residual)
-    K, k = kernel(Z).to_dense(), kernel(Z, X).to_dense()
-    optimal = K @ torch.linalg.solve(K + (k * lam) @ k.mT, K)
-    L = torch.linalg.cholesky(K)
-    assert_close(L @ q.covariances()[0][0, 0] @ L.mT, optimal, rtol=0, atol=1e-8)
-    # and it is a maximum: the mean's gradient vanishes, K mu-part: g summed through the features equals mu
-    g, _ = observation.sites(target, m, v + residual)
-    assert_close((evaluation.stacks[0][0] @ g[0]), q.means[0][0, 0], rtol=0, atol=1e-7)

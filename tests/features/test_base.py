@@ -1,57 +1,18 @@
-"""Features whiten what they should, leave a residual that is never negative, and are differentiable."""
+"""What all features share: white coordinates, gradients, kernels seen through callables, checks."""
 
 from __future__ import annotations
 
 import gpytorch.kernels as gk
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from harmonicgp.actions import Longitude, Negation, Rotation
+from harmonicgp.actions import Negation, Rotation
 from harmonicgp.features import HarmonicFeatures, OrthogonalFeatures, SparseFeatures
 from harmonicgp.features.base import PointKernel
-from harmonicgp.kernels import GlobeKernel
-from tests.inference.common import ACTIONS, feature_draws, make_kernel
-
-
-def nystrom(kernel, U, x):
-    """k(x, U) k(U, U)^{-1} k(U, x), dense in numpy."""
-    K, k = kernel(U).to_dense().detach().numpy(), kernel(U, x).to_dense().detach().numpy()
-    return k.T @ np.linalg.lstsq(K, k, rcond=1e-12)[0]
-
-
-@pytest.mark.parametrize("action", ACTIONS, ids=repr)
-def test_shared_harmonic_features_are_the_nystrom_features_of_the_orbit(action):
-    """Theorem 4.1's heart: sum_t a_t(x)^H a_t(x') = k(x, O) k(O, O)^{-1} k(O, x') for the whole orbit O of Z."""
-    kernel, Z, x = make_kernel(), torch.randn(4, 3) + 0.5, torch.randn(7, 3)
-    A = HarmonicFeatures(kernel, action, Z)(x).flat().detach().numpy()
-    orbit = action.orbit(Z).flatten(0, 1)
-    np.testing.assert_allclose(A.T @ A, nystrom(kernel, orbit, x), atol=1e-8)
-
-
-def test_solve_features_are_the_nystrom_features_of_the_union():
-    kernel, Z, O, x = make_kernel(), torch.randn(4, 2), torch.randn(3, 2), torch.randn(6, 2)  # noqa: E741
-    for second in (O, torch.randn(4, 2)):
-        features = OrthogonalFeatures(kernel, Z, second)
-        A = features(x).flat().detach().numpy()
-        np.testing.assert_allclose(A.T @ A, nystrom(kernel, torch.cat((Z, second)), x), atol=1e-8)
-        assert sum(n * f for n, f in features.shapes) == len(Z) + len(second)
-
-
-@given(st.data())
-def test_residuals_are_never_negative_and_shapes_are_as_promised(data):
-    features, kernel, d = data.draw(feature_draws())
-    x = torch.randn(6, d)
-    evaluation = features.requires_grad_(False)(x)
-    stacks, residual = evaluation.stacks, evaluation.residual.variance
-    assert tuple((a.shape[0], a.shape[1]) for a in stacks) == features.shapes
-    assert float(residual.min()) >= 0
-    raw = kernel(x, diag=True) - evaluation.flat().square().sum(0)
-    assert float(raw.min()) > -1e-9  # before the clamp, too
-    assert features.n_features == sum(a[..., 0].numel() for a in stacks)
+from tests.inference.common import feature_draws, make_kernel
 
 
 @given(st.data())
@@ -95,37 +56,6 @@ def test_gradients_reach_inducing_inputs_and_hyper_parameters(make):
         return evaluation.residual.variance, *(a.square().sum((0, 1)) for a in evaluation.stacks)
 
     assert torch.autograd.gradcheck(function, values)
-
-
-def test_truncation_keeps_the_energy_and_stays_below():
-    Z = torch.stack([360 * torch.rand(6) - 180, 120 * torch.rand(6) - 60], 1)
-    kernel = GlobeKernel(gk.RBFKernel()).double()
-    kernel.base_kernel.lengthscale = 0.8
-    kernel.requires_grad_(False)
-    full = HarmonicFeatures(kernel, Longitude(24), Z)
-    energies = full.energies()
-    assert_close(energies.sum(), torch.tensor(1.0), rtol=0, atol=1e-9)
-    strong = energies.argsort(descending=True)[:8].tolist()
-    few = HarmonicFeatures(kernel, Longitude(24), Z, frequencies=strong)
-    x = torch.stack([360 * torch.rand(9) - 180, 120 * torch.rand(9) - 60], 1)
-    lost = (few(x).residual.variance - full(x).residual.variance).detach()
-    assert float(lost.min()) > -1e-9
-    assert float(lost.max()) < 1e-3
-    assert few.n_features < full.n_features
-
-
-def test_fixed_points_give_features_that_vanish_not_rounding_blown_up():
-    """At the origin k_t(z, .) = 0 for every t but 0; in float32 relative jitter once gave residuals of -13,000."""
-    for dtype in (torch.float32, torch.float64):
-        kernel = make_kernel().to(dtype).requires_grad_(False)
-        Z = torch.zeros(1, 2, dtype=dtype)
-        features = HarmonicFeatures(kernel, Rotation((0, 1), 4), Z, learn_inducing=False)
-        evaluation = features(torch.randn(50, 2, dtype=dtype))
-        stacks, residual = evaluation.stacks, evaluation.residual.variance
-        assert all(bool(torch.isfinite(a).all()) for a in stacks)
-        explained = torch.stack([a.square().sum((0, 1)) for a in stacks]).sum(0)
-        assert float(explained.max()) <= 1.3 * (1 + 1e-4)
-        assert float(residual.min()) >= 0
 
 
 def test_a_kernel_seen_through_callables_may_relate_different_spaces():

@@ -1,8 +1,7 @@
-"""Posteriors and bounds against dense, exact Gaussian processes."""
+"""The closed form against exact Gaussian processes: theorem 4.1, the order of the bounds, the optimum."""
 
 from __future__ import annotations
 
-import gpytorch
 import numpy as np
 import pytest
 import torch
@@ -10,22 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from harmonicgp.features import (
-    DenseEvaluation,
-    HarmonicFeatures,
-    IndependentResidual,
-    OrthogonalFeatures,
-    SparseFeatures,
-)
-from harmonicgp.inference.closed_form import StreamedPosterior, closed_form
-from harmonicgp.inference.natural_gradient import natural_gradient_step
+from harmonicgp.features import HarmonicFeatures, OrthogonalFeatures, SparseFeatures
+from harmonicgp.inference.closed_form import closed_form
+from harmonicgp.inference.collapsed import collapsed_bound
 from harmonicgp.inference.posterior import Posterior
 from harmonicgp.inference.prediction import Predictor
-from harmonicgp.inference.statistics import streaming_matvec
-from harmonicgp.likelihoods import observe
+from harmonicgp.likelihoods import PoissonLikelihood, observe
 from tests.inference.common import (
     ACTIONS,
+    FAMILIES,
     data,
+    elbo,
     exact_log_evidence,
     exact_posterior,
     feature_draws,
@@ -34,21 +28,6 @@ from tests.inference.common import (
 )
 
 BOUNDS = ("elbo", "tight")
-FAMILIES = ("block", "joint")
-
-
-def gaussian(s2):
-    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
-    likelihood.noise = s2
-    return observe(likelihood.requires_grad_(False))
-
-
-def elbo(features, posterior, X, y, s2, bound, noise=None):
-    """The bound as a sum over rows minus KL: the definition."""
-    evaluation = features(X)
-    mean, variance = posterior.moments(evaluation)
-    terms = gaussian(s2).terms(y[None], mean, variance, evaluation.residual, bound, noise)
-    return float(terms.detach().sum()) - float(posterior.kl().detach())
 
 
 @pytest.mark.parametrize("action", ACTIONS, ids=repr)
@@ -176,103 +155,26 @@ def test_several_outputs_share_features():
         assert_close(variance[p], v[0])
 
 
-def test_scaling_the_kernel_without_a_pass():
-    kernel, (X, y), s2 = make_kernel(), data(30, 2), 0.1
-    features = HarmonicFeatures(kernel, ACTIONS[2], torch.randn(4, 2))
-    for family in FAMILIES:
-        scaled = closed_form(statistics(features, X, y), s2, family, "tight", scale=2.5)
-        kernel.outputscale = 1.3 * 2.5
-        direct = closed_form(statistics(features, X, y), s2, family, "tight")
-        kernel.outputscale = 1.3
-        assert scaled.bound == pytest.approx(direct.bound, rel=1e-9)
-        assert_close(scaled.posterior.mean_vector(), direct.posterior.mean_vector(), rtol=0, atol=1e-8)
-
-
-def test_streaming_without_the_dense_matrix():
-    kernel, (X, y), s2 = make_kernel(), data(60, 2), 0.1
-    features = HarmonicFeatures(kernel, ACTIONS[2], torch.randn(4, 2))
-    whitened, x = features.whiten(), torch.randn(7, 2)
-    dense = statistics(features, X, y, chunk_size=17)
-    sparse = statistics(features, X, y, chunk_size=17, dense=False)
-    assert sparse.S is None
-    for cache in (0.0, 1e9):
-        matvec = streaming_matvec(whitened, X, chunk_size=17, cache_bytes=cache)
-        streamed = closed_form(sparse, s2, "block", "tight", matvec=matvec, tolerance=1e-12)
-        direct = closed_form(dense, s2, "block", "tight")
-        assert streamed.bound == pytest.approx(direct.bound, rel=1e-9)
-        assert streamed.iterations > 0
-        assert_close(streamed.posterior.mean_vector(), direct.posterior.mean_vector(), rtol=0, atol=1e-8)
-        # the joint posterior's variances without its matrix
-        joint = closed_form(dense, s2, "joint", "tight").posterior
-        iterative = StreamedPosterior.of(streamed.posterior, matvec, s2)
-        evaluation = whitened(x)
-        for a, b in zip(iterative.moments(evaluation), joint.moments(evaluation), strict=True):
-            assert_close(a, b, rtol=0, atol=1e-5)
-    with pytest.raises(ValueError, match="streaming matvec"):
-        closed_form(sparse, s2, "joint")
-
-
-# Natural gradients ----------------------------------------------------------------------------------------------------------
-
-
-def test_one_block_one_step_is_the_closed_form():
-    kernel, (X, y), s2 = make_kernel(), data(30, 2), 0.1
-    features = SparseFeatures(kernel, torch.randn(5, 2)).requires_grad_(False)
-    evaluation = features(X)
-    q = Posterior.prior(features.shapes)
-    m, v = q.moments(evaluation)
-    g, lam = gaussian(s2).sites(y[None], m, v + evaluation.residual.variance)
-    q = natural_gradient_step(q, evaluation, g, lam, 1.0, 1.0)
-    form = closed_form(statistics(features, X, y), s2, "block")
-    assert_close(q.mean_vector(), form.posterior.mean_vector(), rtol=0, atol=1e-8)
-    assert_close(q.precisions[0], form.posterior.precisions[0], rtol=0, atol=1e-8)
-
-
-@pytest.mark.parametrize("rho", [0.1, 0.5, 1.0])
-@pytest.mark.parametrize("shift", [0.0, 4.0])
-def test_steps_converge_for_every_rho_however_coupled_the_blocks(rho, shift):
-    """Inputs far off the symmetry make the blocks almost copies of each other, where block Jacobi diverges."""
-    kernel, (X, y), s2 = make_kernel(), data(80, 3), 0.01
-    X = X + shift
-    features = HarmonicFeatures(kernel, ACTIONS[5], X[:6]).requires_grad_(False)
-    evaluation = features(X)
-    form = closed_form(statistics(features, X, y), s2, "block", "elbo")
-    q, observation, last = Posterior.prior(features.shapes), gaussian(s2), -np.inf
-    for _ in range(int(12 / rho) + 8):
-        m, v = q.moments(evaluation)
-        g, lam = observation.sites(y[None], m, v + evaluation.residual.variance)
-        q = natural_gradient_step(q, evaluation, g, lam, 1.0, rho, max_iterations=200, tolerance=1e-10)
-        value = elbo(features, q, X, y, s2, "elbo")
-        assert value >= last - 1e-6 * abs(last)
-        last = value
-    assert last == pytest.approx(form.bound, rel=1e-4)
-
-
-def test_truncated_conjugate_gradients_do_not_diverge():
-    kernel, (X, y), s2 = make_kernel(), data(80, 3), 0.01
-    X = X + 4.0
-    features = HarmonicFeatures(kernel, ACTIONS[5], X[:6]).requires_grad_(False)
-    q, observation = Posterior.prior(features.shapes), gaussian(s2)
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(100):
-        rows = torch.randperm(80, generator=generator)[:16]
-        evaluation = features(X[rows])
-        m, v = q.moments(evaluation)
-        g, lam = observation.sites(y[None, rows], m, v + evaluation.residual.variance)
-        q = natural_gradient_step(q, evaluation, g, lam, 80 / 16, 0.3, max_iterations=3)
-    assert float(q.mean_vector().abs().max()) < 1e3
-    assert elbo(features, q, X, y, s2, "elbo") > elbo(features, Posterior.prior(features.shapes), X, y, s2, "elbo")
-
-
-def test_rho_outside_its_range():
-    with pytest.raises(ValueError, match="rho"):
-        natural_gradient_step(
-            Posterior.prior([(1, 2)]),
-            DenseEvaluation((torch.zeros(1, 2, 3),), IndependentResidual(torch.zeros(3))),
-            torch.zeros(1, 3),
-            torch.ones(1, 3),
-            1.0,
-            0.0,
-        )
-    with pytest.raises(ValueError, match="family"):
-        Posterior.prior([(1, 2)], "diagonal")
+def test_doors_of_the_closed_form_and_the_predictor():
+    X, y = data(40, 2)
+    features = SparseFeatures(make_kernel(), X[:5])
+    stats = statistics(features, X, y)
+    for wrong in ({"s2": 0.0}, {"s2": -1.0}, {"s2": float("nan")}, {"s2": 0.1, "scale": 0.0}, {"s2": 0.1, "family": "x"},
+                  {"s2": 0.1, "bound": "predictive"}):  # fmt: skip
+        with pytest.raises(ValueError, match=r"must be|closed form"):
+            closed_form(stats, **wrong)
+    with pytest.raises(TypeError, match="Gaussian noise"):
+        collapsed_bound(features, observe(PoissonLikelihood()), X, y)
+    predictor = Predictor.freeze(features, closed_form(stats, 0.1).posterior)
+    for method in (predictor.marginals, predictor.covariance, predictor.components, predictor.paths(1)):
+        for x, error, words in (
+            (torch.randn(3, 3), ValueError, "3 columns"),
+            (torch.randn(0, 2), ValueError, "empty"),
+            (torch.full((3, 2), float("nan")), ValueError, "NaN"),
+            (np.zeros((3, 2)), TypeError, "torch tensor"),
+            (torch.randn(3, 2, dtype=torch.float32), TypeError, "fitted in"),
+        ):
+            with pytest.raises(error, match=words):
+                method(x)
+    with pytest.raises(ValueError, match="chunk_size"):
+        Predictor.freeze(features, closed_form(stats, 0.1).posterior, chunk_size=0)
