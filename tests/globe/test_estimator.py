@@ -100,7 +100,7 @@ def test_places_off_the_lattice_get_features_of_their_own(kernel):
     mean, std = gp.predict_f((lon, lat), return_std=True)
     assert float(np.abs(mean - truth(lon[None, :], lat[:, None])).max()) < 0.5
     X = np.column_stack([a.ravel() for a in np.meshgrid(lon, lat)])
-    predictor = gp.field_.posterior.groups[0].predictor
+    predictor = gp.field_.groups[0].predictor
     with torch.no_grad():
         evaluation = predictor.whitened(torch.from_numpy(X)).dense()
         m, v = predictor.posterior.moments(evaluation)
@@ -161,7 +161,7 @@ def test_slices_share_hyper_parameters_and_have_masks_of_their_own():
     maps = [holes(field(seed=k), seed=10 + k) for k in range(3)] + [holes(field(seed=5), seed=10)]
     data = xarray.concat(maps, "time").assign_coords(time=np.arange(4))
     gp = HarmonicGPGlobe(kernel="rbf", by="time", **QUICK).fit(data)
-    assert [group.slices for group in gp.field_.posterior.groups] == [[0, 3], [1], [2]]
+    assert [group.slices for group in gp.field_.groups] == [[0, 3], [1], [2]]
     mean = gp.predict()
     assert mean.dims == data.dims
     assert (mean.time == data.time).all()

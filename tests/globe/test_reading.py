@@ -11,10 +11,11 @@ import pytest
 from harmonicgp import HarmonicGPGlobe
 from harmonicgp.globe.cells import CellTable
 from harmonicgp.globe.fitted_cells import FittedCells
-from harmonicgp.globe.fitted_maps import FittedMaps, fit_maps
-from harmonicgp.globe.learning import BASES
+from harmonicgp.globe.fitted_maps import FittedMaps
+from harmonicgp.globe.fitting import fit_maps
 from harmonicgp.globe.options import KERNELS, RULES, Options
 from harmonicgp.globe.reading import MapData, PointData, read
+from harmonicgp.kernels.profiles import NAMED_PROFILES
 from tests.globe.test_cells import travelling, with_depth
 from tests.globe.test_estimator import field
 
@@ -30,7 +31,7 @@ def options(**change):
 def test_every_argument_has_a_rule():
     free = {"mean", "random_state", "progress"}  # the mean is checked when it is read
     assert RULES.keys() | free == HarmonicGPGlobe().get_params().keys()
-    assert set(KERNELS) == set(BASES)
+    assert set(KERNELS) <= NAMED_PROFILES.keys()
     assert options(n_inducing=7.0).n_inducing == 7
     assert options().t_max is None
     assert options(device="auto").torch_device().type in ("cpu", "cuda")

@@ -26,6 +26,11 @@ class CellPlace(Place):
 
     rows: Array = field(kw_only=True)  #: [cells, inputs], slices first and longitudes last
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of results: slices, rows, columns."""
+        return -1, len(self.axes.latitudes), len(self.axes.longitudes)
+
 
 @dataclass(frozen=True)
 class CellInputs:

@@ -15,13 +15,11 @@ from harmonicgp._validation import whole_number
 from harmonicgp.globe import maps
 from harmonicgp.globe.cells import CellTable, split_dataset
 from harmonicgp.globe.fitted_cells import fit_cells
-from harmonicgp.globe.fitted_field import FittedField
-from harmonicgp.globe.fitted_maps import fit_maps, fit_scattered
+from harmonicgp.globe.fitting import fit_maps, fit_scattered
 from harmonicgp.globe.grids import GridAxes, GridData, read_grid, to_dataarray
 from harmonicgp.globe.options import Options
-from harmonicgp.globe.places import Place
 from harmonicgp.globe.reading import MapData, PointData, are_points, check_points, check_values, read
-from harmonicgp.globe.saving import SavedField, read_field, write_field
+from harmonicgp.globe.saving import FittedField, SavedField, read_field, write_field
 from harmonicgp.globe.scores import field_scores
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.tables.columns import Array
@@ -206,11 +204,9 @@ class HarmonicGPGlobe(BaseEstimator):
 
     def _predict(self, where: Any, return_std: bool, noise: bool) -> Any:
         field = self._fitted()
-        place = None if are_points(where) else field.place(where)
-        if place is None:
-            mean, variance = field.at_points(where, return_std)
-        else:
-            mean, variance = field.on_grid(place, return_std)
+        place: Any = None if are_points(where) else field.place(where)
+        moments = field.at_points(where, return_std) if place is None else field.on_grid(place, return_std)
+        mean, variance = moments
         std = None if variance is None else np.sqrt(variance + (field.noise_std**2 if noise else 0.0))
         if place is None:
             return mean if std is None else (mean, std)
@@ -225,7 +221,7 @@ class HarmonicGPGlobe(BaseEstimator):
         """Fields drawn from the posterior, without noise: a DataArray with a first dimension `sample`."""
         field = self._fitted()
         n = whole_number(n_samples, "n_samples", 1)
-        place = field.place(where)
+        place: Any = field.place(where)
         draws = field.samples(place, n, self.random_state if random_state is None else random_state)
         return place.labelled(draws, self.name_, self.units_, "posterior samples", ("sample", np.arange(n)))
 
@@ -246,7 +242,7 @@ class HarmonicGPGlobe(BaseEstimator):
         """
         field = self._fitted()
         chosen = field.frequencies(frequencies)
-        place = field.place(where)
+        place: Any = field.place(where)
         first = ("frequency", np.array(chosen))
         parts = field.components(place, chosen)
         return place.labelled(parts, self.name_, self.units_, "harmonics of the longitude", first)
@@ -278,7 +274,7 @@ class HarmonicGPGlobe(BaseEstimator):
         """The mean log density of other data."""
         return -self.scores(data, y)["nll"]
 
-    def _read_again(self, data: Any) -> tuple[Any, GridData, Place]:
+    def _read_again(self, data: Any) -> tuple[Any, GridData, Any]:
         """The field among other data, what it holds, and its place."""
         field = self._fitted()
         target = split_dataset(data, self.name_)[0] if hasattr(data, "data_vars") else data
@@ -290,7 +286,7 @@ class HarmonicGPGlobe(BaseEstimator):
         Of several slices the first is drawn.
         """
         field = self._fitted()
-        place = field.place(where)
+        place: Any = field.place(where)
         mean, variance = field.on_grid(place, True)
         assert variance is not None
         units, name = self.units_ or "", self.name_ or "field"

@@ -56,12 +56,17 @@ class Field:
 
 
 @dataclass(frozen=True)
-class PointSet:
-    """Places (longitude, latitude) [n, 2], values [n] and known variances of their noise."""
+class Points:
+    """Values at places."""
 
-    X: Tensor
-    y: Tensor
-    noise: Tensor | None = None
+    X: Tensor  #: [n, 2], longitude and latitude in degrees
+    values: Tensor  #: [slices, n]
+    noise: Tensor | None = None  #: known noise variances, [n]
+
+    def rows(self, chosen: Tensor) -> Points:
+        """Some of the places, in float64."""
+        noise = None if self.noise is None else self.noise[chosen].double()
+        return Points(self.X[chosen].double(), self.values[:, chosen].double(), noise)
 
 
 def coupling(weights: Tensor, longitudes: Tensor, t: int = 16) -> float:

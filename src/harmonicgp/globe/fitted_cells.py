@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
@@ -62,8 +62,7 @@ class FittedCells:
     def on_grid(self, place: CellPlace, variance: bool) -> tuple[Array, Array | None]:
         """Mean and variance of the field, [slices, rows, columns]; NaN where a covariate is missing."""
         mean, spread = self._at_rows(place.rows, variance)
-        shape = (-1, len(place.axes.latitudes), len(place.axes.longitudes))
-        return mean.reshape(shape), None if spread is None else spread.reshape(shape)
+        return mean.reshape(place.shape), None if spread is None else spread.reshape(place.shape)
 
     def at_points(self, X: Any, variance: bool) -> tuple[Array, Array | None]:
         """Mean and variance of the field at points [n, inputs]: [n]."""
@@ -83,26 +82,16 @@ class FittedCells:
         draws = np.full((n, len(rows)), np.nan)
         if complete.any():
             draws[:, complete] = self.regressor.sample_y(rows[complete], n, seed, noise=False).T
-        draws = draws + self.mean(rows[:, 1], rows[:, 0])
-        return draws.reshape(n, -1, len(place.axes.latitudes), len(place.axes.longitudes))
+        return (draws + self.mean(rows[:, 1], rows[:, 0])).reshape(n, *place.shape)
 
-    def frequencies(self, frequencies: Sequence[int] | None) -> NoReturn:
-        """Raises: only maps have components."""
-        self._refuse("components are")
-
-    def components(self, place: CellPlace, frequencies: list[int]) -> NoReturn:
-        """Raises: only maps have components."""
-        self._refuse("components are")
-
-    def spectrum(self, latitudes: Any) -> NoReturn:
-        """Raises: only maps have a spectrum."""
-        self._refuse("a spectrum is")
-
-    def _refuse(self, what: str) -> NoReturn:
+    def components(self, *_: Any) -> NoReturn:
+        """Raises: only maps have components and a spectrum."""
         raise ValueError(
-            f"{what} of maps alone: this field has the further inputs {', '.join(self.inputs[2:])}. "
+            f"components and spectra are of maps alone: this field has the further inputs {', '.join(self.inputs[2:])}. "
             "Fit one slice, or slices by=..."
         )
+
+    frequencies = spectrum = components
 
     # Files ------------------------------------------------------------------------------------------------------------
 

@@ -1,47 +1,71 @@
-"""A fitted field whose inputs are longitude and latitude: maps on a grid, or scattered points."""
+"""A fitted field whose inputs are longitude and latitude: maps on a grid, or scattered points.
+
+Its posterior is in model units: the mean function is subtracted, and the values are divided by their scale.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
-from tqdm import tqdm
 
-from harmonicgp.backend.memory import memory_kept
-from harmonicgp.globe.fitted import MapFit, MapPosterior, fit_grid, fit_points, grid_fields, point_set
+from harmonicgp.features import GlobeGrid, LongitudeFeatures, WaveEvaluation
+from harmonicgp.features.evaluation import Roots
 from harmonicgp.globe.grids import axes_of
+from harmonicgp.globe.learning import GlobeModel
 from harmonicgp.globe.mean import MeanFunction
 from harmonicgp.globe.options import Options
 from harmonicgp.globe.places import MapPlace, Source
-from harmonicgp.globe.reading import MapData, PointData, check_points, standard_deviation
-from harmonicgp.globe.training import Progress, Training, train_on_grid, train_on_points
+from harmonicgp.globe.reading import check_points
+from harmonicgp.globe.training import precision
+from harmonicgp.inference import DeviationPosterior, Predictor, RootPosterior
+from harmonicgp.inference.statistics import root_blocks
 from harmonicgp.tables.columns import Array
 
-#: A residual above this share of the noise gets a note.
-LARGE_RESIDUAL = 0.5
+#: Random features of the part of a sample that the inducing points leave open.
+SAMPLE_FREQUENCIES = 1024
+
+
+@dataclass(frozen=True)
+class Group:
+    """Slices that have the same cells, and their predictor."""
+
+    slices: list[int]
+    predictor: Predictor
+    latitudes: Tensor | None = None  #: of the rows of a grid; None for points
+    weights: Tensor | None = (
+        None  #: of the rows in the precisions of the blocks; a file has them in place of the covariance
+    )
 
 
 @dataclass(frozen=True)
 class FittedMaps:
-    """Maps in the units of the data: a posterior in model units, a scale and a mean function."""
+    """Maps in the units of the data: one model for all slices, their posteriors, a scale and a mean function."""
 
     has_waves: ClassVar[bool] = True
     inputs: ClassVar[list[str]] = ["longitude", "latitude"]
 
-    posterior: MapPosterior
+    model: GlobeModel
+    groups: list[Group]
     mean: MeanFunction
     scale: float  #: model units are these units of the data
     source: Source | None  #: None for points
 
+    def __post_init__(self) -> None:
+        slices = sorted(i for group in self.groups for i in group.slices)
+        if not slices or slices != list(range(len(slices) if self.source is None else len(self.source.slices))):
+            raise ValueError(f"the posterior has the slices {slices}.")
+
     @property
     def noise_std(self) -> float:
         """The standard deviation of the noise, in the units of the data."""
-        return math.sqrt(self.posterior.model.s2) * self.scale
+        return math.sqrt(self.model.s2) * self.scale
 
     @property
     def slices(self) -> Array | None:
@@ -50,7 +74,7 @@ class FittedMaps:
 
     def attributes(self) -> dict[str, Any]:
         """Fitted attributes of the estimator."""
-        model = self.posterior.model
+        model = self.model
         return {
             "model_": model,
             "kernel_": model.kernel,
@@ -78,32 +102,25 @@ class FittedMaps:
 
     def on_grid(self, place: MapPlace, variance: bool) -> tuple[Array, Array | None]:
         """Mean and variance of the field, [slices, rows, columns]."""
-        mean, spread = self.posterior.grid(place.axes, variance)
-        mean, spread = mean * self.scale + self.mean(*place.cells), None if spread is None else spread * self.scale**2
-        if place.slices is None:
-            return mean, spread
-        return mean[place.slices], None if spread is None else spread[place.slices]
+        return self._moments(self._grid(place), variance, self.mean(*place.cells), place.slices)
 
     def at_points(self, X: Any, variance: bool) -> tuple[Array, Array | None]:
         """Mean and variance of the field at points, [n]; of slices, [slices, n]."""
         points = check_points(X)
-        mean, spread = self.posterior.points(points, variance)
-        mean, spread = (
-            mean * self.scale + self.mean(points[:, 1], points[:, 0]),
-            None if spread is None else spread * self.scale**2,
-        )
+        mean, spread = self._moments(self._tensor(points), variance, self.mean(points[:, 1], points[:, 0]))
         if self.slices is not None:
             return mean, spread
         return mean[0], None if spread is None else spread[0]
 
     def samples(self, place: MapPlace, n: int, seed: int) -> Array:
         """Fields drawn from the posterior, [n, slices, rows, columns]."""
-        draws = self.posterior.samples(place.axes, n, seed) * self.scale + self.mean(*place.cells)
-        return draws if place.slices is None else draws[:, place.slices]
+        grid = self._grid(place)
+        draws = [g.predictor.paths(n, seed + k, SAMPLE_FREQUENCIES)(grid) for k, g in enumerate(self.groups)]
+        return self._in_order(draws, 1, place.slices) * self.scale + self.mean(*place.cells)
 
     def frequencies(self, frequencies: Sequence[int] | None) -> list[int]:
         """The frequencies of components; None is the first nine, or as many as there are."""
-        last = self.posterior.model.t_max
+        last = self.model.t_max
         chosen = list(range(min(8, last) + 1)) if frequencies is None else list(frequencies)
         if not chosen or not all(isinstance(t, int | np.integer) and 0 <= t <= last for t in chosen):
             raise ValueError(f"frequencies are whole numbers from 0 to {last}; got {frequencies!r}.")
@@ -111,113 +128,151 @@ class FittedMaps:
 
     def components(self, place: MapPlace, frequencies: list[int]) -> Array:
         """The mean of single frequencies, [frequencies, slices, rows, columns]."""
-        parts = self.posterior.components(place.axes, frequencies) * self.scale
-        return parts if place.slices is None else parts[:, place.slices]
+        grid, parts = self._grid(place), []
+        for group in self.groups:
+            f: Any = group.predictor.features
+            blocks = [[t] if t not in range(1, f.n_sines + 1) else [t, f.t_max + t] for t in frequencies]
+            parts.append(torch.stack([group.predictor.block_means(grid, chosen).sum(1) for chosen in blocks]))
+        return self._in_order(parts, 1, place.slices) * self.scale
 
+    @torch.no_grad()
     def spectrum(self, latitudes: Any) -> Array:
         """The power of the mean at each frequency, [t_max + 1]; of slices, [slices, t_max + 1]."""
-        rows = np.linspace(-89.5, 89.5, 180) if latitudes is None else np.asarray(latitudes, np.float64)
-        if rows.ndim != 1 or not rows.size or not (np.abs(rows) <= 90).all():
+        degrees = np.linspace(-89.5, 89.5, 180) if latitudes is None else np.asarray(latitudes, np.float64)
+        if degrees.ndim != 1 or not degrees.size or not (np.abs(degrees) <= 90).all():
             raise ValueError("latitudes must be numbers from -90 to 90 degrees.")
-        power = self.posterior.spectrum(rows) * self.scale**2
-        return power if self.slices is not None else power[0]
+        rows, parts = self._tensor(degrees), []
+        area = torch.cos(torch.deg2rad(rows)).clamp_min(0.0)
+        area = area / area.sum().clamp_min(1e-300)
+        for group in self.groups:
+            f: Any = group.predictor.features
+            grid, power = GlobeGrid(rows, rows.new_tensor([f.meridian])), rows.new_zeros(())
+            for (chosen, _), part in f.pieces(grid, len(rows)):
+                c = group.predictor.whitened(part).along(group.predictor.posterior.mean_vector())  # type: ignore[attr-defined]
+                power = power + torch.einsum("cprt,r->pt", c.double().square(), area[chosen])
+            parts.append(power * torch.where(f.multiplicity() == 2, 0.5, 1.0))
+        powers = self._in_order(parts, 0) * self.scale**2
+        return powers if self.slices is not None else powers[0]
+
+    def _moments(
+        self, x: GlobeGrid | Tensor, variance: bool, offset: Array, chosen: list[int] | None = None
+    ) -> tuple[Array, Array | None]:
+        """Mean and variance in the units of the data; `offset` are the values of the mean function."""
+        if not variance:
+            means = [group.predictor.means(x) for group in self.groups]
+            return self._in_order(means, 0, chosen) * self.scale + offset, None
+        moments = zip(*(group.predictor.marginals(x) for group in self.groups), strict=True)
+        mean, spread = (self._in_order(parts, 0, chosen) for parts in moments)
+        return mean * self.scale + offset, spread * self.scale**2
+
+    def _in_order(self, parts: Sequence[Tensor], axis: int, chosen: list[int] | None = None) -> Array:
+        """The results of all groups in the order of the slices, which run along an axis; or only the chosen slices."""
+        arrays = [part.cpu().numpy() for part in parts]
+        if len(arrays) == 1 and chosen is None:
+            return np.asarray(arrays[0])
+        order = np.argsort([i for group in self.groups for i in group.slices])
+        return np.concatenate(arrays, axis).take(order if chosen is None else order[chosen], axis)
+
+    def _grid(self, place: MapPlace) -> GlobeGrid:
+        return GlobeGrid(self._tensor(place.axes.latitudes), self._tensor(place.axes.longitudes))
+
+    def _tensor(self, values: Array) -> Tensor:
+        return torch.from_numpy(np.array(values)).to(self.groups[0].predictor.posterior.mean_vector().device)
 
     # Files ------------------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Header and tensors for a file."""
-        header, tensors = self.posterior.state()
-        source, axes = (None, {}) if self.source is None else self.source.state()
-        header |= {
+        """Header and tensors for a file. Of the covariance of a grid it has the weights of the rows, not the blocks."""
+        source, tensors = (None, {}) if self.source is None else self.source.state()
+        for k, group in enumerate(self.groups):
+            posterior, features = group.predictor.posterior, group.predictor.features
+            assert isinstance(features, LongitudeFeatures)
+            shape = (-1, len(features.Z))
+            tensors[f"{k}.mean"] = _write_blocks(posterior.mean_vector().unflatten(-1, shape), features)
+            if isinstance(posterior, DeviationPosterior):
+                tensors[f"{k}.draws"] = _write_blocks(posterior.deviations.unflatten(-1, shape), features)
+            elif group.weights is None:
+                tensors[f"{k}.M"] = _write_blocks(posterior.roots.stacks[0], features)[0]
+            if group.latitudes is not None and group.weights is not None:
+                tensors[f"{k}.latitudes"], tensors[f"{k}.weights"] = group.latitudes, group.weights
+        header = {
+            "model": asdict(self.model),
+            "groups": [group.slices for group in self.groups],
             "scale": self.scale,
             "mean": self.mean.kind,
             "by": None if self.source is None else self.source.by,
             "source": source,
         }
-        return header, tensors | self.mean.tensors() | axes
+        return header, {name: tensor.cpu() for name, tensor in (tensors | self.mean.tensors()).items()}
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], tensors: Mapping[str, Tensor], options: Options) -> FittedMaps:
-        """From a file; raises ValueError for numbers that cannot be those of a model."""
+        """From a file; computes the covariance of a grid again. Raises ValueError for numbers that cannot be a model's."""
         bad = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
         if bad:
             raise ValueError(f"{', '.join(bad)} have values that are not finite")
-        scale, source = float(header["scale"]), None
-        if not (math.isfinite(scale) and scale > 0):
-            raise ValueError(f"a scale of {scale}")
-        posterior = MapPosterior.from_state(header, tensors, options)
-        if header["source"] is not None:
-            source = Source.from_state(header["source"], tensors, header["by"])
-            if len(source.slices) != posterior.n_slices:
-                raise ValueError(f"{posterior.n_slices} slices with {len(source.slices)} coordinates")
-        field = cls(posterior, MeanFunction.from_tensors(header["mean"], tensors), scale, source)
-        mean, variance = field.at_points(np.array([[0.0, posterior.model.south]]), True)
+        model, scale = GlobeModel(**header["model"]), float(header["scale"])
+        for name, value in (("noise variance", model.s2), ("scale", scale)):
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"a {name} of {value}")
+        features = model.features().to(options.torch_device())
+        predictor_of, groups = predictors(features), []
+        for k, slices in enumerate(header["groups"]):
+            names = [name for name in ("mean", "draws", "latitudes", "weights", "M") if f"{k}.{name}" in tensors]
+            part = {name: tensors[f"{k}.{name}"].to(features.Z.device) for name in names}
+            posterior = _posterior_of(part, len(slices), model, features, options)
+            group = Group(list(map(int, slices)), predictor_of(posterior), part.get("latitudes"), part.get("weights"))
+            groups.append(group)
+        source = header["source"] and Source.from_state(header["source"], tensors, header["by"])
+        field = cls(model, groups, MeanFunction.from_tensors(header["mean"], tensors), scale, source)
+        mean, variance = field.at_points(np.array([[0.0, model.south]]), True)
         if variance is None or not (np.isfinite(mean).all() and np.isfinite(variance).all()):
             raise ValueError("predictions that are not finite")
         return field
 
 
-# Fitting --------------------------------------------------------------------------------------------------------------
+def predictors(features: LongitudeFeatures) -> Callable[[Any], Predictor]:
+    """Predictors of posteriors that share their features."""
+    features = features.requires_grad_(False)
+    whitened = features.whiten()
+    return lambda posterior: Predictor(features, whitened, posterior)
 
 
-def fit_maps(data: MapData, options: Options) -> tuple[FittedMaps, dict[str, Any]]:
-    """Fit maps on a grid. Also gives further fitted attributes of the estimator."""
-    axes, values = data.grid.axes, data.grid.values
-    cells = axes.latitudes[:, None], axes.longitudes[None, :]
-    mean = MeanFunction.of(options.mean, *cells, values)
-    values = values - mean(*cells)
-    present = int(np.isfinite(values).sum())
-    if present < 3:
-        raise ValueError(f"{present} cells have a value: at least three are needed.")
-    scale = standard_deviation(values)
-    errors = None if data.errors is None else data.errors / scale**2
-    fields = grid_fields(axes, values / scale, errors, options.torch_device())
-    with _progress(options.progress) as tell:
-        training = train_on_grid([field for _, field in fields], axes, scale, options, tell)
-        tell(70)
-        fit = fit_grid(training.model, fields, options)
-        tell(100)
-    field = FittedMaps(fit.posterior, mean, scale, data.source)
-    return field, _describe(training, fit, scale, list(data.grid.notes))
+@torch.no_grad()
+def evaluate(model: GlobeModel, grid: GlobeGrid, dtype: torch.dtype) -> WaveEvaluation:
+    """The features of a model on a grid."""
+    return model.features(dtype=dtype).to(grid.latitudes.device).whiten()(grid)
 
 
-def fit_scattered(data: PointData, options: Options) -> tuple[FittedMaps, dict[str, Any]]:
-    """Fit scattered points. Also gives further fitted attributes of the estimator."""
-    places = data.X[:, 1], data.X[:, 0]
-    mean = MeanFunction.of(options.mean, *places, data.y[None])
-    values = data.y - mean(*places)
-    scale = standard_deviation(values)
-    errors = None if data.errors is None else data.errors / scale**2
-    points = point_set(data.X, values / scale, errors, options.torch_device())
-    with _progress(options.progress) as tell:
-        training = train_on_points(points, scale, options, tell)
-        fit = fit_points(training.model, points, options)
-        tell(100)
-    notes = []
-    if not fit.joint:
-        notes.append("too many features for a joint posterior of points: error bars are those of blocks.")
-    return FittedMaps(fit.posterior, mean, scale, None), _describe(training, fit, scale, notes)
+def _write_blocks(blocks: Tensor, features: LongitudeFeatures) -> Tensor:
+    """Values of blocks [n, blocks, ...] as a file has them: cosines and sines apart, [n, 2, T, ...], zero without a sine."""
+    T = features.t_max + 1
+    values = blocks.new_zeros(len(blocks), 2, T, *blocks.shape[2:])
+    values[:, 0], values[:, 1, 1 : features.n_sines + 1] = blocks[:, :T], blocks[:, T:]
+    return values
 
 
-def _describe(training: Training, fit: MapFit, scale: float, notes: list[str]) -> dict[str, Any]:
-    """Fitted attributes that only the fit knows."""
-    if fit.residual_share > LARGE_RESIDUAL:
-        notes.append(
-            f"{training.model.m} inducing latitudes and frequencies to {training.model.t_max} leave "
-            f"{fit.residual_share:.2g} times the noise unexplained: error bars count it. More memory=, n_inducing= and t_max= "
-            "leave less."
-        )
-    return {
-        "history_": training.history,
-        "kernels_": training.kernels,
-        "residual_share_": fit.residual_share,
-        "elbo_": fit.bound - math.log(scale),
-        "notes_": notes,
-    }
+def _read_blocks(values: Tensor, features: LongitudeFeatures) -> Tensor:
+    """The inverse of `_write_blocks`."""
+    return torch.cat((values[:, 0], values[:, 1, 1 : features.n_sines + 1]), 1)
 
 
-@contextmanager
-def _progress(show: bool) -> Iterator[Progress]:
-    """A bar on a terminal, which takes per cent. The memory of a fit stays with the process until its end."""
-    with memory_kept(), tqdm(total=100, desc="fit", disable=None if show else True, leave=False) as bar:
-        yield lambda percent: bar.update(max(0.0, percent - bar.n))
+def _posterior_of(
+    part: Mapping[str, Tensor], n: int, model: GlobeModel, features: LongitudeFeatures, options: Options
+) -> DeviationPosterior | RootPosterior:
+    """The posterior of a group of n slices, from the tensors of a file."""
+    shape = (2, features.t_max + 1, len(features.Z))
+    if part["mean"].shape != (n, *shape):
+        raise ValueError(f"a posterior of other than {n} slices with {shape} features")
+    means = _read_blocks(part["mean"], features)
+    if "draws" in part:
+        if part["draws"].shape[1:] != shape:
+            raise ValueError(f"draws of shape {tuple(part['draws'].shape)}")
+        return DeviationPosterior(means.flatten(1), _read_blocks(part["draws"], features).flatten(1))
+    if "weights" not in part:
+        return RootPosterior((means,), Roots((_read_blocks(part["M"][None], features),)))
+    latitudes = part["latitudes"]
+    dtype = precision(options.dtype, model, len(latitudes))
+    evaluation = evaluate(model, GlobeGrid(latitudes, latitudes.new_tensor([model.meridian])), dtype)
+    grams = partial(evaluation.grams_from_powers, part["weights"].double())
+    return root_blocks(grams, evaluation.shapes, 1.0, dtype, latitudes.device).posterior(means.flatten(1))

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import gpytorch
 import numpy as np
@@ -21,11 +21,14 @@ from torch import Tensor
 
 from harmonicgp.features import GlobeGrid, LongitudeFeatures
 from harmonicgp.globe.fields import Field
+from harmonicgp.globe.options import Options
 from harmonicgp.inference.collapsed import Passes, collapsed_bound
 from harmonicgp.kernels.globe import GlobeKernel
 from harmonicgp.kernels.profiles import log_scale, named_kernel
 from harmonicgp.likelihoods.observation import Bound, GaussianObservation
 from harmonicgp.training.minimiser import Array, minimise
+
+Part = TypeVar("Part")
 
 #: Rows of a grid from which on strips stand for it, the share of rows that they hold, and how many there are.
 STRIPS_FROM, STRIPS_SHARE, STRIPS = 120, 0.12, 6
@@ -98,31 +101,27 @@ def strips(field: Field, seed: int = 0) -> list[Field]:
         return [field]
     width = max(8, round(STRIPS_SHARE * rows / STRIPS))
     edges = np.linspace(0, rows, STRIPS + 1).astype(int)
-    jitter = np.random.default_rng(seed)
-    found = []
-    for low, high in pairwise(edges.tolist()):
-        first = int(jitter.integers(low, max(low, high - width) + 1))
-        strip = field.rows(slice(first, min(first + width, rows)))
-        if strip.n_cells:
-            found.append(strip)
-    return found
+    generator = np.random.default_rng(seed)
+    firsts = [int(generator.integers(low, max(low, high - width) + 1)) for low, high in pairwise(edges.tolist())]
+    parts = [field.rows(slice(first, min(first + width, rows))) for first in firsts]
+    return [part for part in parts if part.n_cells]
 
 
 def first_guess(field: Field, step: float) -> tuple[float, float, float]:
     """A lengthscale of one and a half steps (degrees), the variance of the field, and a tenth of it as noise."""
     values = field.values[:, field.present].double()
-    variance = float(values.var(-1, unbiased=False).mean()) if values.shape[-1] > 1 else 1.0
-    variance = max(variance, 1e-12)
+    variance = max(1e-12, float(values.var(-1, unbiased=False).mean()) if values.shape[-1] > 1 else 1.0)
     return min(1.5 * math.radians(step), 1.0), variance, 0.1 * variance
 
 
 @dataclass(frozen=True)
 class Learned:
-    """The model of the highest bound, that bound a cell, and the way there."""
+    """The model of the highest bound, that bound for each value, and the way there."""
 
     model: GlobeModel
-    bound: float
-    history: list[dict[str, float]]
+    bound: float = -math.inf
+    history: list[dict[str, float]] = field(default_factory=list)  #: one record for each evaluation
+    kernels: dict[str, float] = field(default_factory=dict)  #: the bound of each kernel that was tried, for each value
     whole: bool = True  #: whether all data were looked at, not only strips
     inverse: Array | None = None  #: of the curvature, by the three logarithms; zero for those that are fixed
 
@@ -155,12 +154,15 @@ def maximise(
     history: list[dict[str, float]] = []
     start, free, began = model.logarithms, ~np.array(fixed), time.perf_counter()
 
+    def candidate_of(x: Array) -> GlobeModel:
+        theta = start.copy()
+        theta[free] = x
+        return model.with_logarithms(theta)
+
     def objective(x: Array) -> tuple[float, Array]:
         if progress is not None:
             progress(min(1.0, len(history) / max_evaluations))
-        theta = start.copy()
-        theta[free] = x
-        candidate = model.with_logarithms(theta)
+        candidate = candidate_of(x)
         value, slope = evidence.value(candidate)
         history.append(evidence.record(candidate, value, time.perf_counter() - began))
         return -value / evidence.cells, -slope[free] / evidence.cells
@@ -173,18 +175,34 @@ def maximise(
         (min(shortest, model.lengthscale), 4.0), (1e-4 * variance, 1e4 * variance), (1e-7 * variance, 10 * variance)
     ])  # fmt: skip
     first = np.clip(start, limits[:, 0], limits[:, 1])
-    found = minimise(objective, first[free], limits[free], max_evaluations)
-    theta = start.copy()
-    theta[free] = found.x
+    minimum = minimise(objective, first[free], limits[free], max_evaluations)
     inverse = np.zeros((3, 3))
-    inverse[np.ix_(free, free)] = found.inverse
-    return Learned(model.with_logarithms(theta), -found.value, history, inverse=inverse)
+    inverse[np.ix_(free, free)] = minimum.inverse
+    return Learned(candidate_of(minimum.x), -minimum.value, history, inverse=inverse)
+
+
+def slopes(kernel: Any, observation: Any) -> Array:
+    """Slopes by the three logarithms, from the gradients that the minimisation of minus an evidence left."""
+    raw = (kernel.base_kernel.base_kernel.raw_lengthscale, kernel.raw_outputscale, observation.likelihood.raw_noise)
+    return np.array([0.0 if p.grad is None else -float(p.grad) for p in raw])
+
+
+def sum_of_values(
+    value: Callable[[Part, GlobeModel], tuple[float, Array]], parts: Sequence[Part]
+) -> Callable[[GlobeModel], tuple[float, Array]]:
+    """The function that sums the values and slopes of a model over parts of the data."""
+
+    def total(model: GlobeModel) -> tuple[float, Array]:
+        values = [value(part, model) for part in parts]
+        return sum(value for value, _ in values), np.sum([slope for _, slope in values], axis=0)
+
+    return total
 
 
 def fields_evidence(fields: Sequence[Field], bound: Bound, dtype: torch.dtype) -> Evidence:
     """The collapsed bound of some fields."""
 
-    def one(model: GlobeModel, field: Field) -> tuple[float, Array]:
+    def value(field: Field, model: GlobeModel) -> tuple[float, Array]:
         Z, margin = model.latitudes(), model.step
         Z = Z[(field.latitudes.min() - margin < Z) & (field.latitudes.max() + margin > Z)]
         features = model.features(Z if len(Z) else field.latitudes[len(field.latitudes) // 2][None], dtype)
@@ -193,60 +211,51 @@ def fields_evidence(fields: Sequence[Field], bound: Bound, dtype: torch.dtype) -
             features, observation, field.grid, field.targets, bound=bound, noise=field.noise, gradient=True,
             counts=field.present.to(dtype), passes=Passes(tolerance=1e-5),
         )  # fmt: skip
-        kernel: Any = features.view.kernel  # type: ignore[attr-defined]
-        raw = (kernel.base_kernel.base_kernel.raw_lengthscale, kernel.raw_outputscale, observation.likelihood.raw_noise)
-        return form.bound, -np.array([float(p.grad) for p in raw])
-
-    def value(model: GlobeModel) -> tuple[float, Array]:
-        parts = [one(model, field) for field in fields]
-        return sum(value for value, _ in parts), np.sum([slope for _, slope in parts], axis=0)
+        return form.bound, slopes(features.view.kernel, observation)  # type: ignore[attr-defined]
 
     cells = sum(field.n_cells * len(field.values) for field in fields)
-    return Evidence(value, float(cells), float(sum(len(field.latitudes) for field in fields)))
+    rows = sum(len(field.latitudes) for field in fields)
+    return Evidence(sum_of_values(value, fields), float(cells), float(rows))
 
 
 def learn(
     model: GlobeModel,
     fields: Sequence[Field],
-    bound: Bound = "tight",
-    fixed: tuple[bool, bool, bool] = (False, False, False),
-    max_evaluations: int = 40,
-    seed: int = 0,
-    progress: Callable[[float], object] | None = None,
+    options: Options,
+    max_evaluations: int,
+    progress: Callable[[float], object],
 ) -> Learned:
-    """Lengthscale, scale and noise, those not `fixed`, at the largest bound of strips of the fields."""
-    parts = [strip for field in sample_fields(fields) for strip in strips(field, seed)]
+    """Lengthscale, scale and noise, those not given, at the largest bound of strips of the fields."""
+    parts = [strip for field in sample_fields(fields) for strip in strips(field, options.random_state)]
     whole = len(fields) == len(parts) and all(a is b for a, b in zip(fields, parts, strict=True))
     shortest = 0.25 * min(math.radians(model.step), math.pi / (model.t_max + 1))
-    evidence = fields_evidence(parts, bound, torch.float64)
-    found = maximise(model, evidence, shortest, fixed, max_evaluations, progress)
-    return replace(found, whole=whole)
+    evidence = fields_evidence(parts, options.bound, torch.float64)
+    learned = maximise(model, evidence, shortest, options.fixed, max_evaluations, progress)
+    return replace(learned, whole=whole)
 
 
 def finish_on_all(
-    model: GlobeModel, learned: Learned, fields: Sequence[Field], bound: Bound, dtype: torch.dtype, evaluations: int
-) -> tuple[GlobeModel, list[dict[str, float]]]:
+    model: GlobeModel, learned: Learned, fields: Sequence[Field], options: Options, dtype: torch.dtype
+) -> Learned:
     """A few Newton steps on all rows, with the curvature that the strips have shown; the best point seen is taken."""
-    evidence = fields_evidence(fields, bound, dtype)
-    theta, history, began = model.logarithms, [], time.perf_counter()
-    best: tuple[float, Array] | None = None
-    for _ in range(evaluations):
+    evidence = fields_evidence(fields, options.bound, dtype)
+    theta, history, began = model.logarithms, list(learned.history), time.perf_counter()
+    best = -math.inf
+    for _ in range(options.full_evaluations):
         candidate = model.with_logarithms(theta)
         value, slope = evidence.value(candidate)
         history.append(evidence.record(candidate, value, time.perf_counter() - began))
-        if best is not None and value <= best[0]:
+        if value <= best:
             break
-        best = value, theta
+        best, model = value, candidate
         step = np.zeros(3) if learned.inverse is None else learned.inverse @ (slope / evidence.cells)
         theta = theta + step * min(1.0, 0.3 / max(1e-12, float(np.abs(step).max())))
-    return (model if best is None else model.with_logarithms(best[1])), history
+    return replace(learned, model=model, history=history)
 
 
 def sample_fields(fields: Sequence[Field], most: int = 4) -> list[Field]:
     """Some of many fields, and of each no more than eight slices: enough to learn three numbers from."""
-    chosen = [
-        fields[i] for i in sorted(set(np.linspace(0, len(fields) - 1, min(most, len(fields))).astype(int).tolist()))
-    ]
+    chosen = [fields[i] for i in np.linspace(0, len(fields) - 1, min(most, len(fields))).astype(int)]
     return [
         field if len(field.values) <= 8 else replace(field, values=field.values[:: -(-len(field.values) // 8)])
         for field in chosen
@@ -279,18 +288,13 @@ def smallest_sizes(model: GlobeModel, latitudes: Tensor, share: float = RESIDUAL
     probes = torch.cat((probes, rows[rows.abs().argmin()][None]))
     if residual_share(model, probes) > share:
         return model
-    low, high = 0.0, 1.0
-    for _ in range(7):
-        middle = 0.5 * (low + high)
-        if residual_share(_cut(model, middle), probes) <= share:
-            high = middle
-        else:
-            low = middle
-    return _cut(model, high)
-
-
-def _cut(model: GlobeModel, part: float) -> GlobeModel:
-    return replace(model, m=max(1, math.ceil(part * model.m)), t_max=max(0, math.ceil(part * model.t_max)))
+    smallest, part = model, 1.0
+    for k in range(1, 8):
+        trial = part - 0.5**k
+        candidate = replace(model, m=max(1, math.ceil(trial * model.m)), t_max=math.ceil(trial * model.t_max))
+        if residual_share(candidate, probes) <= share:
+            smallest, part = candidate, trial
+    return smallest
 
 
 def largest_sizes(rows: int, longitudes: int, extent: float, memory: float) -> tuple[int, int]:
@@ -307,26 +311,3 @@ def largest_sizes(rows: int, longitudes: int, extent: float, memory: float) -> t
     while m < min(rows, 4096) and (frequencies(m + 1) + 1) * (m + 1) * (4.0 * rows + 24.0 * (m + 1)) <= room:
         m += 1
     return m, frequencies(m)
-
-
-# Sizes for scattered points ---------------------------------------------------------------------------------------------
-
-#: Features of scattered points, at most, unless given: their matrix is held.
-MOST_POINT_FEATURES = 4096
-
-
-def latitude_span(latitudes: Array) -> tuple[float, float]:
-    """The latitudes for which points need inducing ones: theirs and a little more, or all where they cover most of the globe."""
-    low, high = float(latitudes.min()), float(latitudes.max())
-    if high - low > 150:
-        return -90.0, 90.0
-    margin = max(0.05 * (high - low), 1.0)
-    return max(-90.0, low - margin), min(90.0, high + margin)
-
-
-def point_sizes(extent: float) -> tuple[int, int]:
-    """Inducing latitudes over an extent of degrees, and frequencies that resolve as much, of at most `MOST_POINT_FEATURES`."""
-    m = 1
-    while (m + 1) * (2 * round(180 * (m + 1) / extent) + 1) <= MOST_POINT_FEATURES:
-        m += 1
-    return m, round(180 * m / extent)

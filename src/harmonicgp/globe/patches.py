@@ -1,23 +1,21 @@
 """Hyper-parameters of a field from the exact marginal likelihood of a few patches of it.
 
 Where rows are observed unevenly (a region, an ocean with land in it), frequencies of the longitude depend on each other. The
-bound of independent ones is then the looser the larger the field's variance, and would be learned too small. The marginal
-likelihood of some hundred places is exact whatever is missing. Patches of neighbours tell noise and short waves, places from
-everywhere tell the long ones; their likelihoods are added up.
+bound of independent frequencies is then loose, the more so the larger the variance of the field, and gives too small a variance.
+The marginal likelihood of some hundred places is exact whatever is missing. Patches of neighbours determine the noise and short
+waves, and places from everywhere the long waves; their likelihoods are summed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from harmonicgp.features.base import PointKernel
-from harmonicgp.globe.fields import Field
-from harmonicgp.globe.learning import Evidence, GlobeModel, Learned, maximise, sample_fields
+from harmonicgp.globe.fields import Field, Points
+from harmonicgp.globe.learning import Evidence, GlobeModel, Learned, maximise, sample_fields, slopes, sum_of_values
 from harmonicgp.kernels.globe import unit_vectors
 from harmonicgp.training.exact import gaussian_log_density
 from harmonicgp.training.minimiser import Array
@@ -26,16 +24,7 @@ from harmonicgp.training.minimiser import Array
 ALL, NEAR, NEIGHBOURS, ANYWHERE = 1200, 4, 400, 600
 
 
-@dataclass(frozen=True)
-class Patch:
-    """Places (longitude, latitude) [n, 2], values [slices, n] and known variances of the noise [n]."""
-
-    X: Tensor
-    values: Tensor
-    noise: Tensor | None
-
-
-def patches(X: Tensor, values: Tensor, noise: Tensor | None, seed: int = 0) -> list[Patch]:
+def patches(X: Tensor, values: Tensor, noise: Tensor | None, seed: int = 0) -> list[Points]:
     """Some of the places X [n, 2], longitude and latitude in degrees, with values [slices, n]."""
     n, generator = len(X), torch.Generator().manual_seed(seed)
     order = torch.randperm(n, generator=generator, device="cpu").to(X.device)
@@ -44,13 +33,10 @@ def patches(X: Tensor, values: Tensor, noise: Tensor | None, seed: int = 0) -> l
     else:
         places = unit_vectors(X.double())
         chosen = [(places @ places[i]).topk(NEIGHBOURS).indices for i in order[:NEAR]] + [order[:ANYWHERE]]
-    return [
-        Patch(X[rows].double(), values[:, rows].double(), None if noise is None else noise[rows].double())
-        for rows in chosen
-    ]
+    return [Points(X, values, noise).rows(rows) for rows in chosen]
 
 
-def field_patches(fields: Sequence[Field], seed: int = 0) -> list[Patch]:
+def field_patches(fields: Sequence[Field], seed: int = 0) -> list[Points]:
     """Patches of some of the fields."""
     parts = []
     for field in sample_fields(fields):
@@ -63,23 +49,18 @@ def field_patches(fields: Sequence[Field], seed: int = 0) -> list[Patch]:
 
 def learn_patches(
     model: GlobeModel,
-    parts: Sequence[Patch],
+    parts: Sequence[Points],
     fixed: tuple[bool, bool, bool] = (False, False, False),
     max_evaluations: int = 40,
     progress: Callable[[float], object] | None = None,
 ) -> Learned:
     """Lengthscale, scale and noise, those not `fixed`, at the largest marginal likelihood of the patches."""
-
-    def value(candidate: GlobeModel) -> tuple[float, Array]:
-        values = [log_likelihood(part, candidate) for part in parts]
-        return sum(value for value, _ in values), np.sum([slope for _, slope in values], axis=0)
-
     cells = float(sum(part.values.numel() for part in parts))
-    evidence = Evidence(value, cells, cells)
+    evidence = Evidence(sum_of_values(log_likelihood, parts), cells, cells)
     return maximise(model, evidence, 0.3 * _spacing(parts), fixed, max_evaluations, progress)
 
 
-def _spacing(parts: Sequence[Patch]) -> float:
+def _spacing(parts: Sequence[Points]) -> float:
     """The median distance of a place to its nearest neighbour, in Earth radii."""
     nearest = []
     for part in parts:
@@ -90,12 +71,11 @@ def _spacing(parts: Sequence[Patch]) -> float:
     return max(1e-4, min(nearest))
 
 
-def log_likelihood(part: Patch, model: GlobeModel) -> tuple[float, Array]:
+def log_likelihood(part: Points, model: GlobeModel) -> tuple[float, Array]:
     """The log marginal likelihood of a patch, over its slices, and its slopes by the three logarithms."""
     kernel, observation = model.globe_kernel(), model.observation()
     with torch.enable_grad():
         K = PointKernel(kernel).zx(part.X, part.X)
         noise = observation.noise(part.noise) + 1e-10 * model.scale
         value = gaussian_log_density(K, part.values, noise, gradient=True)
-    raw = (kernel.base_kernel.base_kernel.raw_lengthscale, kernel.raw_outputscale, observation.likelihood.raw_noise)
-    return value, np.array([0.0 if p.grad is None else -float(p.grad) for p in raw])
+    return value, slopes(kernel, observation)

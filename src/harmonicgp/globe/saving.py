@@ -6,20 +6,22 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from harmonicgp.globe.fitted_cells import FittedCells
-from harmonicgp.globe.fitted_field import FittedField
 from harmonicgp.globe.fitted_maps import FittedMaps
 from harmonicgp.globe.grids import GridAxes
 from harmonicgp.globe.options import Options
 from harmonicgp.io.container import ModelFileError, read_container, write_container
 
 KIND, FORMAT = "globe", 1
+
+#: A field that predicts in the units of the data, without noise. A place goes back to the field that made it.
+FittedField: TypeAlias = FittedMaps | FittedCells
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,14 @@ class SavedField:
 
 def write_field(path: str | Path, saved: SavedField) -> None:
     """Write a file, whole or not at all."""
-    header, tensors = pack(saved)
+    header, tensors = saved.field.state()
+    arguments, axes = dict(saved.arguments), saved.axes
+    if not isinstance(arguments["mean"], str):
+        arguments["mean"] = "constant"  # the field itself is among the tensors
+    header |= {"arguments": arguments, "order": None if axes is None else axes.order, "plain": saved.attributes}
+    if axes is not None:
+        for name in ("latitudes", "longitudes"):
+            tensors[f"axes.{name}"] = torch.from_numpy(np.ascontiguousarray(getattr(axes, name)))
     write_container(Path(path), KIND, FORMAT, header, tensors)
 
 
@@ -42,34 +51,17 @@ def read_field(path: str | Path) -> SavedField:
     """Read a file that `write_field` wrote."""
     container = read_container(Path(path), KIND, FORMAT)
     try:
-        return unpack(container.header, container.tensors)
+        return _unpack(container.header, container.tensors)
     except (KeyError, TypeError, IndexError, AttributeError, ValueError, RuntimeError) as error:
         reason = " ".join(f"{error!r}".split())
         raise ModelFileError(f"{path} is not a model that this version of harmonicgp can read: {reason}") from error
 
 
-def pack(saved: SavedField) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Header and tensors."""
-    header, tensors = saved.field.state()
-    arguments = dict(saved.arguments)
-    if not isinstance(arguments["mean"], str):
-        arguments["mean"] = "constant"  # the field itself is among the tensors
-    order = None if saved.axes is None else saved.axes.order
-    header |= {"arguments": arguments, "order": order, "plain": saved.attributes}
-    if saved.axes is not None:
-        for name in ("latitudes", "longitudes"):
-            tensors[f"axes.{name}"] = torch.from_numpy(np.ascontiguousarray(getattr(saved.axes, name)))
-    return header, tensors
-
-
-def unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> SavedField:
-    """The reverse of `pack`; raises for headers and tensors that cannot be those of a model."""
-    options = Options.of(header["arguments"])
-    axes = None
+def _unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> SavedField:
+    options, axes, plain = Options.of(header["arguments"]), None, dict(header["plain"])
     if "axes.latitudes" in tensors:
         latitudes, longitudes = (tensors[f"axes.{name}"].numpy() for name in ("latitudes", "longitudes"))
         axes = GridAxes(latitudes, longitudes, header["order"])
-    plain = dict(header["plain"])
     if "cells" in header:
         return SavedField(header["arguments"], FittedCells.from_state(header, tensors), axes, plain)
     field = FittedMaps.from_state(header, tensors, options)

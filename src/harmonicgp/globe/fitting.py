@@ -1,0 +1,183 @@
+"""Fits of maps and of scattered points: what was read goes in, and a fitted field comes out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from harmonicgp.backend.memory import memory_kept
+from harmonicgp.features.evaluation import Roots
+from harmonicgp.globe.fields import Field, Points, coupling
+from harmonicgp.globe.fitted_maps import FittedMaps, Group, evaluate, predictors
+from harmonicgp.globe.grids import GridAxes
+from harmonicgp.globe.learning import GlobeModel, Learned
+from harmonicgp.globe.mean import MeanFunction
+from harmonicgp.globe.options import Options
+from harmonicgp.globe.reading import MapData, PointData, standard_deviation
+from harmonicgp.globe.training import EVEN, Progress, precision, train_on_grid, train_on_points
+from harmonicgp.inference import RootPosterior, closed_form, joint_deviations
+from harmonicgp.inference.statistics import EvaluationStatistics, gather_statistics, streaming_matvec
+from harmonicgp.tables.columns import Array
+
+#: A residual above this share of the noise gets a note.
+LARGE_RESIDUAL = 0.5
+
+
+@dataclass(frozen=True)
+class MapForm:
+    """The closed form of some maps."""
+
+    groups: list[Group]
+    bound: float  #: on the log likelihood, for each value
+    residual_share: float  #: the mean residual variance of the features, as a share of the noise
+    notes: tuple[str, ...] = ()
+
+
+def fit_maps(data: MapData, options: Options) -> tuple[FittedMaps, dict[str, Any]]:
+    """Fit maps on a grid. Also gives further fitted attributes of the estimator."""
+    axes, values = data.grid.axes, data.grid.values
+    present = int(np.isfinite(values).sum())
+    if present < 3:
+        raise ValueError(f"{present} cells have a value: at least three are needed.")
+    places = axes.latitudes[:, None], axes.longitudes[None, :]
+    mean, scale, values, errors = _standardise(values, data.errors, options.mean, *places)
+    fields = grid_fields(axes, values, errors, options.torch_device())
+    with _progress(options.progress) as tell:
+        learned = train_on_grid([field for _, field in fields], axes, scale, options, tell)
+        tell(70)
+        form = fit_grid(learned.model, fields, options)
+        tell(100)
+    field = FittedMaps(learned.model, form.groups, mean, scale, data.source)
+    return field, _describe(learned, form, scale, data.grid.notes)
+
+
+def fit_scattered(data: PointData, options: Options) -> tuple[FittedMaps, dict[str, Any]]:
+    """Fit scattered points. Also gives further fitted attributes of the estimator."""
+    places, device = (data.X[:, 1], data.X[:, 0]), options.torch_device()
+    mean, scale, values, errors = _standardise(data.y[None], data.errors, options.mean, *places)
+    noise = None if errors is None else _tensor(errors, device)
+    points = Points(_tensor(data.X, device), _tensor(values, device), noise)
+    with _progress(options.progress) as tell:
+        learned = train_on_points(points, scale, options, tell)
+        form = fit_points(learned.model, points, options)
+        tell(100)
+    return FittedMaps(learned.model, form.groups, mean, scale, None), _describe(learned, form, scale)
+
+
+def _standardise(
+    values: Array, errors: Array | None, mean: Any, latitudes: Array, longitudes: Array
+) -> tuple[MeanFunction, float, Array, Array | None]:
+    """The mean function, the scale, and values [slices, ...] and known variances in model units."""
+    function = MeanFunction.of(mean, latitudes, longitudes, values)
+    values = values - function(latitudes, longitudes)
+    scale = standard_deviation(values)
+    return function, scale, values / scale, None if errors is None else errors / scale**2
+
+
+def _describe(learned: Learned, form: MapForm, scale: float, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """Fitted attributes that only the fit knows."""
+    notes = [*notes, *form.notes]
+    if form.residual_share > LARGE_RESIDUAL:
+        notes.append(
+            f"{learned.model.m} inducing latitudes and frequencies to {learned.model.t_max} leave "
+            f"{form.residual_share:.2g} times the noise unexplained: error bars count it. More memory=, n_inducing= and t_max= "
+            "leave less."
+        )
+    return {
+        "history_": learned.history,
+        "kernels_": learned.kernels,
+        "residual_share_": form.residual_share,
+        "elbo_": form.bound - math.log(scale),
+        "notes_": notes,
+    }
+
+
+@contextmanager
+def _progress(show: bool) -> Iterator[Progress]:
+    """A bar on a terminal, which takes per cent. The memory of a fit stays with the process until its end."""
+    with memory_kept(), tqdm(total=100, desc="fit", disable=None if show else True, leave=False) as bar:
+        yield lambda percent: bar.update(max(0.0, percent - bar.n))
+
+
+def grid_fields(
+    axes: GridAxes, values: Array, errors: Array | None, device: torch.device
+) -> list[tuple[list[int], Field]]:
+    """Group the slices [slices, rows, columns] that have the same cells and the same known errors."""
+    present = np.isfinite(values)
+    groups: dict[bytes, list[int]] = {}
+    for i in range(len(values)):
+        key = np.packbits(present[i]).tobytes() + (b"" if errors is None else errors[i].tobytes())
+        groups.setdefault(key, []).append(i)
+    latitudes, longitudes = _tensor(axes.latitudes, device), _tensor(axes.longitudes, device)
+    fields = []
+    for slices in groups.values():
+        cells = present[slices[0]]
+        if not cells.any():
+            raise ValueError(f"slice {slices[0]} has no value at all: drop it.")
+        noise = None
+        if errors is not None:
+            if np.isnan(errors[slices[0]][cells]).any():
+                raise ValueError("noise_std is missing where the data have a value.")
+            noise = _tensor(np.where(cells, errors[slices[0]], 0.0), device)
+        numbers = _tensor(np.where(cells, values[slices], 0.0).astype(np.float32), device)
+        fields.append((slices, Field(latitudes, longitudes, numbers, _tensor(cells, device), noise)))
+    return fields
+
+
+def fit_grid(model: GlobeModel, fields: Sequence[tuple[list[int], Field]], options: Options) -> MapForm:
+    """The posterior of fields on one grid, in closed form."""
+    grid = fields[0][1].grid
+    predictor_of = predictors(model.features().to(grid.latitudes.device))
+    evaluation = evaluate(model, grid, precision(options.dtype, model, len(grid.latitudes)))
+    tolerance = 1e-9 if evaluation.dtype == torch.float64 else 1e-5
+    groups, bound, cells = [], 0.0, 0
+    for slices, field in fields:
+        noise = None if field.noise is None else model.s2 / (model.s2 + field.noise.double())
+        statistics = EvaluationStatistics.of(evaluation, field.targets, noise, field.present.to(evaluation.dtype))
+        form = closed_form(statistics, model.s2, "block", options.bound, tolerance=tolerance, max_iterations=200)
+        posterior, weights = form.posterior, statistics.row_weights(evaluation.dtype)
+        assert weights is not None
+        uneven = options.posterior == "auto" and coupling(field.precision(model.s2), field.longitudes) > EVEN
+        if options.posterior == "joint" or uneven:
+            mu = posterior.mean_vector()
+            posterior = joint_deviations(statistics, model.s2, mu, options.n_draws, options.random_state)
+        powers = (evaluation.waves.powers(weights) / model.s2).float()
+        groups.append(Group(slices, predictor_of(posterior), field.latitudes, powers))
+        bound, cells = bound + form.bound, cells + field.n_cells * len(slices)
+    return MapForm(groups, bound / cells, float(evaluation.residual.variance.mean()) / model.s2)
+
+
+def fit_points(model: GlobeModel, points: Points, options: Options) -> MapForm:
+    """The posterior of scattered points, with the features of maps, in batches."""
+    features = model.features().to(points.X.device)
+    whitened, size = features.whiten(), max(64, (1 << 24) // features.n_features)
+    weights = None if points.noise is None else model.s2 / (model.s2 + points.noise)
+    with torch.no_grad():
+        statistics = gather_statistics(whitened, features.shapes, points.X, points.values, weights, size)
+    matvec = None if statistics.S is not None else streaming_matvec(whitened, points.X, weights, size)
+    form = closed_form(statistics, model.s2, "block", options.bound, matvec=matvec)
+    if options.posterior != "block" and statistics.S is not None:
+        mu = form.posterior.mean_vector()
+        posterior: Any = joint_deviations(statistics, model.s2, mu, options.n_draws, options.random_state)
+    else:
+        (C,) = form.posterior.factors
+        eye = torch.eye(C.shape[-1], dtype=C.dtype, device=C.device).expand_as(C)
+        roots = Roots((torch.linalg.solve_triangular(C, eye, upper=False),))
+        posterior = RootPosterior(form.posterior.means, roots)
+    notes: tuple[str, ...] = ()
+    if options.posterior != "block" and statistics.S is None:
+        notes = ("too many features for a joint posterior of points: error bars are those of blocks.",)
+    groups, share = [Group([0], predictors(features)(posterior))], float(statistics.residual.mean()) / model.s2
+    return MapForm(groups, form.bound / len(points.X), share, notes)
+
+
+def _tensor(values: Array, device: torch.device) -> Tensor:
+    return torch.from_numpy(np.array(values)).to(device)
