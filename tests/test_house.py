@@ -29,6 +29,7 @@ LAYERS = [
     ("estimators",),
     ("globe",),
     ("report",),
+    ("loading",),
     ("diagnostics",),
     ("cli",),
     ("__main__", "__init__"),

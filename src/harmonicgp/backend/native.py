@@ -42,7 +42,7 @@ FLAGS = (
 _SECONDS = 120  # that a compiler may take
 
 
-class Problem(ctypes.Structure):
+class OrbitProblem(ctypes.Structure):
     """The sizes of an orbit sum, as in the C file."""
 
     _fields_ = [
@@ -75,7 +75,7 @@ def _opened(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     for suffix in ("float", "double"):
         for name, pointers in {"forward": 10, "backward": 16, "values": 1, "slopes": 3}.items():
-            head = [ctypes.POINTER(Problem), ctypes.c_int64, ctypes.c_int64]
+            head = [ctypes.POINTER(OrbitProblem), ctypes.c_int64, ctypes.c_int64]
             getattr(library, f"harmonicgp_{name}_{suffix}").argtypes = head + pointers * [ctypes.c_void_p]
     return library
 

@@ -32,6 +32,15 @@ class TableEstimator(BaseEstimator):
     model_: FittedModel
     n_features_in_: int
 
+    def _take_names(self, reader: BaseEstimator) -> None:
+        """The columns of X as scikit-learn recorded them on a copy: a fit that fails leaves an earlier one as it was."""
+        self.n_features_in_ = reader.n_features_in_
+        names = getattr(reader, "feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = names
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
     # --- files --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -96,13 +97,15 @@ class HarmonicGPClassifier(ClassifierMixin, TableEstimator):
         start = time.perf_counter()
         options = ModelOptions(**{each.name: getattr(self, each.name) for each in fields(ModelOptions)})
         check_options(options)
+        reader = copy.copy(self)
         preprocessing, rows = ClassificationPreprocessing.fit(
-            X, y, self, columns=options.columns, missing=options.missing, sample_weight=sample_weight
+            X, y, reader, columns=options.columns, missing=options.missing, sample_weight=sample_weight
         )
         data = preprocessing.model_rows(rows)
         model, held_out = fit_model(data, classification_settings(options, preprocessing, data, start))
         scores = None if held_out is None else _scores(held_out, rows.y[:, 0].astype(int), model.likelihood)
         self.preprocessing_, self.model_ = preprocessing, replace(model, validation=scores)
+        self._take_names(reader)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> HarmonicGPClassifier:

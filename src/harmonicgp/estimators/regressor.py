@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
@@ -154,16 +155,18 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator):
         start, options = time.perf_counter(), self._options()
         check_options(options)
         check_regression_options(options, noise_std)
+        reader = copy.copy(self)
         preprocessing, rows = RegressionPreprocessing.fit(
-            X, y, self, columns=options.columns, missing=options.missing, transform=options.target_transform,
+            X, y, reader, columns=options.columns, missing=options.missing, transform=options.target_transform,
             sample_weight=sample_weight, noise_std=noise_std,
         )  # fmt: skip
         data = preprocessing.model_rows(rows)
         settings = regression_settings(options, preprocessing, data, start)
         model, held_out = fit_model(data, settings, keep_out=options.calibration == "conformal")
         model = validate_regression(model, held_out, data, rows.y, preprocessing.target, options.calibration)
-        self.preprocessing_ = preprocessing
         self.model_ = compare_noise(model, data, preprocessing.target_names)
+        self.preprocessing_ = preprocessing
+        self._take_names(reader)
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, noise_std: Any = None) -> HarmonicGPRegressor:

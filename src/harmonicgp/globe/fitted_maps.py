@@ -33,7 +33,7 @@ SAMPLE_FREQUENCIES = 1024
 
 
 @dataclass(frozen=True)
-class Group:
+class SliceGroup:
     """Slices that have the same cells, and their predictor."""
 
     slices: list[int]
@@ -52,7 +52,7 @@ class FittedMaps:
     inputs: ClassVar[list[str]] = ["longitude", "latitude"]
 
     model: GlobeModel
-    groups: list[Group]
+    groups: list[SliceGroup]
     mean: MeanFunction
     scale: float  #: model units are these units of the data
     source: Source | None  #: None for points
@@ -221,7 +221,7 @@ class FittedMaps:
             names = [name for name in ("mean", "draws", "latitudes", "weights", "M") if f"{k}.{name}" in tensors]
             part = {name: tensors[f"{k}.{name}"].to(features.Z.device) for name in names}
             posterior = _posterior_of(part, len(slices), model, features, options)
-            group = Group(list(map(int, slices)), predictor_of(posterior), part.get("latitudes"), part.get("weights"))
+            group = SliceGroup(list(map(int, slices)), predictor_of(posterior), part.get("latitudes"), part.get("weights"))
             groups.append(group)
         source = header["source"] and Source.from_state(header["source"], tensors, header["by"])
         field = cls(model, groups, MeanFunction.from_tensors(header["mean"], tensors), scale, source)

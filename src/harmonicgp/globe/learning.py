@@ -127,7 +127,7 @@ class Learned:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Objective:
     """The value of models on some data, and its slopes by the three logarithms."""
 
     value: Callable[[GlobeModel], tuple[float, Array]]
@@ -144,7 +144,7 @@ class Evidence:
 
 def maximise(
     model: GlobeModel,
-    evidence: Evidence,
+    evidence: Objective,
     shortest: float,
     fixed: tuple[bool, bool, bool] = (False, False, False),
     max_evaluations: int = 40,
@@ -199,7 +199,7 @@ def sum_of_values(
     return total
 
 
-def fields_evidence(fields: Sequence[Field], bound: Bound, dtype: torch.dtype) -> Evidence:
+def fields_evidence(fields: Sequence[Field], bound: Bound, dtype: torch.dtype) -> Objective:
     """The collapsed bound of some fields."""
 
     def value(field: Field, model: GlobeModel) -> tuple[float, Array]:
@@ -215,7 +215,7 @@ def fields_evidence(fields: Sequence[Field], bound: Bound, dtype: torch.dtype) -
 
     cells = sum(field.n_cells * len(field.values) for field in fields)
     rows = sum(len(field.latitudes) for field in fields)
-    return Evidence(sum_of_values(value, fields), float(cells), float(rows))
+    return Objective(sum_of_values(value, fields), float(cells), float(rows))
 
 
 def learn(

@@ -61,7 +61,8 @@ class Fields:
         """One of the values of a mapping, by name."""
         value = self.take(key)
         if not isinstance(value, str) or value not in among:
-            raise self.error(f"{key!r} must be one of {', '.join(among)}; got {reprlib.repr(value)}")
+            own = " (is it a class of your own? Import the module that registers it first)" if key == "class" else ""
+            raise self.error(f"{key!r} must be one of {', '.join(among)}; got {reprlib.repr(value)}{own}")
         return among[value]
 
     def whole(self, key: str, most: int = LARGEST) -> int:

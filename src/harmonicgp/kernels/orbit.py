@@ -156,9 +156,9 @@ def _address(tensor: Tensor | None) -> int | None:
     return None if tensor is None or tensor.numel() == 0 else tensor.data_ptr()
 
 
-def _problem(plan: Plan, m: int, n: int, width: int, scale: float, parameter: float) -> native.Problem:
+def _problem(plan: Plan, m: int, n: int, width: int, scale: float, parameter: float) -> native.OrbitProblem:
     assert plan.profile.code is not None
-    return native.Problem(
+    return native.OrbitProblem(
         m, n, len(plan.ends), width, plan.group.order, len(plan.reals), len(plan.pairs), int(plan.rest), plan.ways,
         int(plan.negation and 2**plan.ways == plan.group.order), plan.profile.code, parameter, scale,
     )  # fmt: skip
