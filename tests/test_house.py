@@ -203,8 +203,59 @@ def test_no_hidden_caches():
             assert not functions or name in PROCESS, f"{name}:{node.lineno} {node.name} has a cache of its own"
 
 
+#: Modules that are tested through their room's other tests only. The list may only get shorter.
+NO_FILE_OF_THEIR_OWN = {
+    "actions": {"folding", "negation", "orthogonal", "permutation", "rotation", "translation"},
+    "backend": {"files", "hashes", "lapack", "memory", "native", "threads"},
+    "estimators": {"classifier", "fitting", "validation"},
+    "features": {"evaluation", "sparse"},
+    "globe": {
+        "coordinates",
+        "fitted_cells",
+        "fitted_maps",
+        "fitting",
+        "lattices",
+        "learning",
+        "mean",
+        "options",
+        "places",
+        "relief",
+        "scores",
+        "training",
+    },
+    "inference": {"refinement"},
+    "io": {"drawing", "fields"},
+    "kernels": {
+        "arccosine",
+        "functions",
+        "globe",
+        "interdomain",
+        "invariance",
+        "orbit",
+        "profiles",
+        "records",
+        "zonal",
+    },
+    "likelihoods": {"poisson", "robustmax", "softmax"},
+    "symmetry": {
+        "candidates",
+        "choice",
+        "cost",
+        "errors",
+        "evidence",
+        "factories",
+        "options",
+        "pictures",
+        "selection",
+        "settings",
+    },
+    "tables": {"arrays"},
+    "training": {"minimiser"},
+}
+
+
 def test_tests_mirror_the_tree():
-    """Every room has a folder of tests, every test file of a room is named for one of its modules, and every module has one."""
+    """Every room has a folder of tests, and every test file of a room is named for one of its modules."""
     rooms = {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"}
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert rooms <= folders
@@ -215,4 +266,6 @@ def test_tests_mirror_the_tree():
         strange = {name for name in tested if not any(name == m or name.startswith(f"{m}_") for m in modules)}
         assert not strange, f"tests/{room} has tests of {sorted(strange)}, and no module of that name"
         missing = {m for m in modules if not any(name == m or name.startswith(f"{m}_") for name in tested)}
-        assert not missing, f"tests/{room} has no tests of {sorted(missing)}"
+        assert missing == NO_FILE_OF_THEIR_OWN.get(room, set()), (
+            f"tests/{room}: {sorted(missing)} have no file of tests"
+        )

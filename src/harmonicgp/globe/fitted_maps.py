@@ -221,7 +221,9 @@ class FittedMaps:
             names = [name for name in ("mean", "draws", "latitudes", "weights", "M") if f"{k}.{name}" in tensors]
             part = {name: tensors[f"{k}.{name}"].to(features.Z.device) for name in names}
             posterior = _posterior_of(part, len(slices), model, features, options)
-            group = SliceGroup(list(map(int, slices)), predictor_of(posterior), part.get("latitudes"), part.get("weights"))
+            group = SliceGroup(
+                list(map(int, slices)), predictor_of(posterior), part.get("latitudes"), part.get("weights")
+            )
             groups.append(group)
         source = header["source"] and Source.from_state(header["source"], tensors, header["by"])
         field = cls(model, groups, MeanFunction.from_tensors(header["mean"], tensors), scale, source)

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from harmonicgp.backend.memory import memory_kept
 from harmonicgp.features.evaluation import Roots
 from harmonicgp.globe.fields import Field, Points, coupling
-from harmonicgp.globe.fitted_maps import FittedMaps, Group, evaluate, predictors
+from harmonicgp.globe.fitted_maps import FittedMaps, SliceGroup, evaluate, predictors
 from harmonicgp.globe.grids import GridAxes
 from harmonicgp.globe.learning import GlobeModel, Learned
 from harmonicgp.globe.mean import MeanFunction
@@ -35,7 +35,7 @@ LARGE_RESIDUAL = 0.5
 class MapForm:
     """The closed form of some maps."""
 
-    groups: list[Group]
+    groups: list[SliceGroup]
     bound: float  #: on the log likelihood, for each value
     residual_share: float  #: the mean residual variance of the features, as a share of the noise
     notes: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ def _progress(show: bool) -> Iterator[Progress]:
 def grid_fields(
     axes: GridAxes, values: Array, errors: Array | None, device: torch.device
 ) -> list[tuple[list[int], Field]]:
-    """Group the slices [slices, rows, columns] that have the same cells and the same known errors."""
+    """SliceGroup the slices [slices, rows, columns] that have the same cells and the same known errors."""
     present = np.isfinite(values)
     groups: dict[bytes, list[int]] = {}
     for i in range(len(values)):
@@ -150,7 +150,7 @@ def fit_grid(model: GlobeModel, fields: Sequence[tuple[list[int], Field]], optio
             mu = posterior.mean_vector()
             posterior = joint_deviations(statistics, model.s2, mu, options.n_draws, options.random_state)
         powers = (evaluation.waves.powers(weights) / model.s2).float()
-        groups.append(Group(slices, predictor_of(posterior), field.latitudes, powers))
+        groups.append(SliceGroup(slices, predictor_of(posterior), field.latitudes, powers))
         bound, cells = bound + form.bound, cells + field.n_cells * len(slices)
     return MapForm(groups, bound / cells, float(evaluation.residual.variance.mean()) / model.s2)
 
@@ -175,7 +175,7 @@ def fit_points(model: GlobeModel, points: Points, options: Options) -> MapForm:
     notes: tuple[str, ...] = ()
     if options.posterior != "block" and statistics.S is None:
         notes = ("too many features for a joint posterior of points: error bars are those of blocks.",)
-    groups, share = [Group([0], predictors(features)(posterior))], float(statistics.residual.mean()) / model.s2
+    groups, share = [SliceGroup([0], predictors(features)(posterior))], float(statistics.residual.mean()) / model.s2
     return MapForm(groups, form.bound / len(points.X), share, notes)
 
 
