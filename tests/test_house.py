@@ -205,10 +205,31 @@ def test_no_hidden_caches():
 
 #: Modules that are tested through their room's other tests only. The list may only get shorter.
 NO_FILE_OF_THEIR_OWN = {
-    "actions": {"folding", "negation", "orthogonal", "permutation", "rotation", "translation"},
-    "backend": {"files", "hashes", "lapack", "memory", "native", "threads"},
-    "estimators": {"classifier", "fitting", "validation"},
-    "features": {"evaluation", "sparse"},
+    "actions": {
+        "folding",
+        "negation",
+        "orthogonal",
+        "permutation",
+        "rotation",
+        "translation",
+    },
+    "backend": {
+        "files",
+        "hashes",
+        "lapack",
+        "memory",
+        "native",
+        "threads",
+    },
+    "estimators": {
+        "classifier",
+        "fitting",
+        "validation",
+    },
+    "features": {
+        "evaluation",
+        "sparse",
+    },
     "globe": {
         "coordinates",
         "fitted_cells",
@@ -223,8 +244,13 @@ NO_FILE_OF_THEIR_OWN = {
         "scores",
         "training",
     },
-    "inference": {"refinement"},
-    "io": {"drawing", "fields"},
+    "inference": {
+        "refinement",
+    },
+    "io": {
+        "drawing",
+        "fields",
+    },
     "kernels": {
         "arccosine",
         "functions",
@@ -236,7 +262,11 @@ NO_FILE_OF_THEIR_OWN = {
         "records",
         "zonal",
     },
-    "likelihoods": {"poisson", "robustmax", "softmax"},
+    "likelihoods": {
+        "poisson",
+        "robustmax",
+        "softmax",
+    },
     "symmetry": {
         "candidates",
         "choice",
@@ -249,8 +279,9 @@ NO_FILE_OF_THEIR_OWN = {
         "selection",
         "settings",
     },
-    "tables": {"arrays"},
-    "training": {"minimiser"},
+    "tables": {
+        "arrays",
+    },
 }
 
 

@@ -252,3 +252,21 @@ def test_bad_arguments(arguments, error, words):
 def test_random_states(random_state):
     X, y = table(60)
     HarmonicGPRegressor(n_inducing=5, max_steps=2, random_state=random_state).fit(X, y)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_failed_refit_leaves_the_earlier_fit(late):
+    X, y = small_table(30)
+    gp = regressor().fit(X, y)
+    before = gp.predict(X)
+
+    def interrupt(record):
+        raise KeyboardInterrupt
+
+    if late:
+        gp.set_params(callbacks=[interrupt])
+    bad = y if late else np.where(np.arange(len(y)) == 2, np.nan, y)
+    with pytest.raises(KeyboardInterrupt if late else ValueError):
+        gp.fit(np.column_stack((X, X)), bad)
+    np.testing.assert_array_equal(gp.predict(X), before)
+    assert gp.n_features_in_ == X.shape[1]

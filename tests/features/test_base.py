@@ -95,3 +95,19 @@ def test_a_kernel_seen_through_callables_may_relate_different_spaces():
 def test_bad_input(make, words):
     with pytest.raises(ValueError, match=words):
         make(make_kernel(), torch.randn(3, 2))
+
+
+@pytest.mark.parametrize("change", ["lengthscale", "Z"])
+def test_whitened_features_raise_once_their_parameters_have_changed(change):
+    kernel, x = make_kernel(), torch.randn(4, 2)
+    features = SparseFeatures(kernel, torch.randn(3, 2))
+    whitened = features.whiten()
+    whitened(x)
+    if change == "Z":
+        with torch.no_grad():
+            features.Z += 0.1
+    else:
+        kernel.base_kernel.lengthscale = 2.0
+    with pytest.raises(RuntimeError, match="whiten"):
+        whitened(x)
+    features.whiten()(x)

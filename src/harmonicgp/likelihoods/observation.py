@@ -54,8 +54,9 @@ class Observation(torch.nn.Module):
 
     def expected(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """The expectations e_n, [n], summed over outputs: in closed form or by Gauss-Hermite quadrature."""
-        latent = gpytorch.distributions.MultivariateNormal(mean, DiagLinearOperator(variance))
-        return self.likelihood.expected_log_prob(y, latent).sum(0)
+        with torch.device(mean.device):  # GPyTorch makes tensors of its own
+            latent = gpytorch.distributions.MultivariateNormal(mean, DiagLinearOperator(variance))
+            return self.likelihood.expected_log_prob(y, latent).sum(0)
 
     def predictive_noise(self) -> tuple[float, float | None]:
         """The squared scale of additive noise, and the degrees of freedom of Student-t noise (None: Gaussian)."""
