@@ -28,7 +28,7 @@ def test_predictions_keep_the_rows_in_order(folder, tmp_path, suffix, monkeypatc
     assert (table["temperature_q2.5"] < table.temperature_mean).all()
     assert (table["temperature_q97.5"] > table.temperature_mean).all()
 
-    from harmonicgp.estimators import load_model
+    from harmonicgp import load_model
 
     mean, std = load_model(folder / "model.hgp").predict(source[["lon", "lat"]], return_std=True)
     np.testing.assert_allclose(table.temperature_mean, np.ravel(mean), rtol=1e-4)

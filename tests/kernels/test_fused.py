@@ -261,7 +261,8 @@ def test_features_are_the_same_by_both_paths(monkeypatch):
             if off:
                 monkeypatch.setattr(FusedGram, "of", classmethod(lambda cls, *a, **k: None))
             features = HarmonicFeatures(gk.ScaleKernel(gk.MaternKernel(nu=2.5)), action, Z)
-            stacks, residual = features(X)
+            evaluation = features(X)
+            stacks, residual = evaluation.stacks, evaluation.residual.variance
             (sum((s * s.detach().cos()).sum() for s in stacks) + residual.sum()).backward()
             found.append([*(s.detach() for s in stacks), residual.detach(), *(p.grad for p in features.parameters())])
         monkeypatch.undo()

@@ -103,12 +103,12 @@ def test_equal_cost():
 
 def test_which_actions_print_as_they_are_made():
     matrix = Orthogonal(torch.diag(torch.tensor([1.0, -1.0])))
-    assert not matrix.is_literal
-    assert not Product(matrix, Negation([0])).is_literal
-    assert Negation([0]).is_literal
-    assert Product(Negation([0]), Rotation((1, 2), 3)).is_literal
+    assert not matrix.repr_parses
+    assert not Product(matrix, Negation([0])).repr_parses
+    assert Negation([0]).repr_parses
+    assert Product(Negation([0]), Rotation((1, 2), 3)).repr_parses
 
     class Mine(Negation):
         __repr__ = object.__repr__
 
-    assert not Mine([0]).is_literal
+    assert not Mine([0]).repr_parses

@@ -22,8 +22,8 @@ class RootPosterior:
     Examples:
         >>> import torch
         >>> q = RootPosterior((torch.zeros(1, 2, 3),), Roots((torch.eye(3).expand(1, 2, 3, 3),)))
-        >>> float(q.kl())
-        0.0
+        >>> abs(float(q.kl())) < 1e-5
+        True
     """
 
     means: tuple[Tensor, ...]  #: [P, blocks, f]
@@ -72,8 +72,8 @@ class AdamPosterior(torch.nn.Module):
     Examples:
         >>> import torch
         >>> q = AdamPosterior([(2, 3)], "block", 1, torch.float64)
-        >>> float(q.kl()), len(list(q.parameters()))
-        (0.0, 2)
+        >>> abs(float(q.kl().detach())) < 1e-12, len(list(q.parameters()))
+        (True, 2)
     """
 
     def __init__(
