@@ -168,7 +168,7 @@ def test_names_go_before_attributes_and_rotated_poles_are_no_longitudes():
     data = xr.Dataset(coords={"lat": LAT, "lon": LON, "slon": ("slon", LON + 15, EAST), "nv": [0, 1]})
     axes, template = axes_of(data)
     np.testing.assert_array_equal(axes.longitudes, LON)
-    assert (template.dims, set(template.coords.coords)) == (("lat", "lon"), {"lat", "lon"})
+    assert (template.frame.dims, set(template.frame.coords)) == (("lat", "lon"), {"lat", "lon"})
     rotated = a_field().rename(lon="rlon", lat="rlat")
     rotated.rlon.attrs.update(axis="X", units="degrees", standard_name="grid_longitude")
     rotated.rlat.attrs.update(axis="Y", units="degrees", standard_name="grid_latitude")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,23 +13,11 @@ from torch import Tensor
 
 from harmonicgp._extras import require
 from harmonicgp.globe.grids import GridAxes, GridData, Template, axes_of, read_grid
-from harmonicgp.globe.places import Place
+from harmonicgp.globe.places import Place, frame_of
 from harmonicgp.tables.columns import Array
 
 #: Times are counted in days from here.
 EPOCH = np.datetime64("2000-01-01", "us")
-
-
-@dataclass(frozen=True)
-class CellPlace(Place):
-    """A grid for a field with further inputs, with all inputs of its cells."""
-
-    rows: Array = field(kw_only=True)  #: [cells, inputs], slices first and longitudes last
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Of results: slices, rows, columns."""
-        return -1, len(self.axes.latitudes), len(self.axes.longitudes)
 
 
 @dataclass(frozen=True)
@@ -56,12 +44,13 @@ class CellInputs:
             k, kind_here = template.extra.index(dim), kind_of_places(template, dim)
             if kind_here != kind:
                 raise ValueError(f"the model was fitted to {kind} along {dim!r}; these are {kind_here}.")
-            places = as_numbers(template.coords[dim].values, dim) if dim in template.coords else np.arange(shape[k])
+            coords = template.frame.coords
+            places = as_numbers(coords[dim].values, dim) if dim in coords else np.arange(shape[k])
             columns.append(np.broadcast_to(places.reshape(-1, *[1] * (len(shape) - k - 1)), shape))
         columns += [covariates[name].reshape(shape) for name in self.covariates]
         return np.stack([np.ravel(column) for column in columns], 1).astype(np.float64)
 
-    def place(self, where: Any, like: Any = None) -> CellPlace:
+    def place(self, where: Any, like: Any = None) -> Place:
         """The grid that predictions are asked for: of `where`, which has the covariates, or of the DataArray `like`."""
         xr = require("xarray", "geo", "fields on a grid")
         if not isinstance(where, xr.DataArray | xr.Dataset):
@@ -77,7 +66,7 @@ class CellInputs:
         values = {name: _on_cells(name, where[name], frame) for name in self.covariates}
         axes, template = axes_of(frame)
         single = tuple(dim for dim in self.dims if dim not in like.dims)
-        return CellPlace(axes, template, single, rows=self.rows(axes, template, values))
+        return Place(axes, template, single, rows=self.rows(axes, template, values))
 
 
 @dataclass(frozen=True)
@@ -87,29 +76,24 @@ class CellTable:
     inputs: CellInputs
     grid: GridData
     rows: Array  #: [cells, inputs]
-    frame: Any  #: the coordinates, as a DataArray of zeros
     errors: Array | None = None  #: known variances of the noise, [slices, rows, columns]
 
     @classmethod
     def of(cls, target: Any, covariates: Mapping[str, Any]) -> CellTable:
         """From a DataArray and covariates that have all or some of its dimensions."""
-        for name, covariate in covariates.items():
-            _check_covariate(name, covariate, target)
+        values = {name: _on_cells(name, covariate, target) for name, covariate in covariates.items()}
         grid = read_grid(target)
         template = grid.template
         assert template is not None
         kinds = tuple(kind_of_places(template, dim) for dim in template.extra)
         inputs = CellInputs(tuple(template.extra), tuple(covariates), kinds)
-        values = {name: _on_cells(name, covariate, target) for name, covariate in covariates.items()}
-        rows = inputs.rows(grid.axes, template, values)
-        frame = require("xarray", "geo", "fields on a grid").zeros_like(target, dtype=bool).drop_attrs()
-        return cls(inputs, grid, rows, frame)
+        return cls(inputs, grid, inputs.rows(grid.axes, template, values))
 
 
 def split_dataset(data: Any, target: Any) -> tuple[Any, dict[str, Any]]:
     """The target variable of a Dataset, and all others, which must be numbers."""
-    names = [str(name) for name in data.data_vars]
-    unnamed = [name for name in data.data_vars if not isinstance(name, str)]
+    names = list(data.data_vars)
+    unnamed = [name for name in names if not isinstance(name, str)]
     if unnamed:
         raise ValueError(f"variables of a Dataset must have names of text; rename {unnamed}.")
     if target is None and len(names) == 1:
@@ -119,7 +103,7 @@ def split_dataset(data: Any, target: Any) -> tuple[Any, dict[str, Any]]:
             f"say which variable of the Dataset is to be explained: fit(data, NAME) with one of {', '.join(names)}; all others "
             f"become covariates. Got {target!r}."
         )
-    others = {str(name): variable for name, variable in data.data_vars.items() if name != target}
+    others = {name: data[name] for name in names if name != target}
     words = [name for name, variable in others.items() if variable.dtype.kind not in "fiub"]
     if words:
         raise ValueError(f"covariates must be numbers; drop {', '.join(words)} from the Dataset, or encode them.")
@@ -128,9 +112,9 @@ def split_dataset(data: Any, target: Any) -> tuple[Any, dict[str, Any]]:
 
 def kind_of_places(template: Template, dim: str) -> str:
     """The kind of coordinates along a dimension, in words."""
-    if dim not in template.coords:
+    if dim not in template.frame.coords:
         return "places without coordinates"
-    return {"M": "times", "m": "spans of time"}.get(template.coords[dim].dtype.kind, "numbers")
+    return {"M": "times", "m": "spans of time"}.get(template.frame[dim].dtype.kind, "numbers")
 
 
 def as_numbers(values: Array, name: str) -> Array:
@@ -148,18 +132,13 @@ def as_numbers(values: Array, name: str) -> Array:
     return values.astype(np.float64)
 
 
-def _check_covariate(name: str, covariate: Any, frame: Any) -> None:
-    """Raise unless a covariate has numbers, and no dimensions that the field has not."""
+def _on_cells(name: str, covariate: Any, frame: Any) -> Array:
+    """A covariate on every cell of a DataArray, [slices, rows, columns]; NaN where it is missing."""
     if covariate.dtype.kind not in "fiub":
         raise ValueError(f"the covariate {name!r} has values of type {covariate.dtype}: it must be numbers.")
     unknown = [str(dim) for dim in covariate.dims if dim not in frame.dims]
     if unknown:
         raise ValueError(f"the covariate {name!r} has the dimensions {', '.join(unknown)}, which the field has not.")
-
-
-def _on_cells(name: str, covariate: Any, frame: Any) -> Array:
-    """A covariate on every cell of a DataArray, [slices, rows, columns]; NaN where it is missing."""
-    _check_covariate(name, covariate, frame)
     whole = covariate.astype(float).broadcast_like(frame).transpose(*frame.dims)
     if whole.shape != frame.shape:
         raise ValueError(
@@ -217,14 +196,8 @@ def frame_from_state(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     """The DataArray of zeros of `frame_state`; None without xarray."""
     if find_spec("xarray") is None:
         return None
-    xr = require("xarray", "geo", "fields on a grid")
-    coords = {}
-    for dim, dtype in header["dtypes"].items():
-        if np.dtype(dtype).kind not in "fiubmM":
-            raise TypeError(f"coordinates of type {dtype}")
-        coords[str(dim)] = (str(dim), tensors[dim].numpy().astype(dtype))
-    dims = {str(dim): int(size) for dim, size in header["dims"]}
-    frame = xr.DataArray(np.zeros(tuple(dims.values()), bool), coords, tuple(dims))
-    for name, units in zip(header["names"], ("degrees_north", "degrees_east"), strict=True):
-        frame[name].attrs["units"] = units
-    return frame
+    wrong = [dtype for dtype in header["dtypes"].values() if np.dtype(dtype).kind not in "fiubmM"]
+    if wrong:
+        raise TypeError(f"coordinates of type {wrong[0]}")
+    coords = {str(dim): tensors[dim].numpy().astype(dtype) for dim, dtype in header["dtypes"].items()}
+    return frame_of({str(dim): int(size) for dim, size in header["dims"]}, coords, header["names"])

@@ -18,6 +18,7 @@ from harmonicgp.globe.fitted_cells import fit_cells
 from harmonicgp.globe.fitting import fit_maps, fit_scattered
 from harmonicgp.globe.grids import GridAxes, GridData, read_grid, to_dataarray
 from harmonicgp.globe.options import Options
+from harmonicgp.globe.places import Place
 from harmonicgp.globe.reading import MapData, PointData, are_points, check_points, check_values, read
 from harmonicgp.globe.saving import FittedField, SavedField, read_field, write_field
 from harmonicgp.globe.scores import field_scores
@@ -204,7 +205,7 @@ class HarmonicGPGlobe(BaseEstimator):
 
     def _predict(self, where: Any, return_std: bool, noise: bool) -> Any:
         field = self._fitted()
-        place: Any = None if are_points(where) else field.place(where)
+        place = None if are_points(where) else field.place(where)
         moments = field.at_points(where, return_std) if place is None else field.on_grid(place, return_std)
         mean, variance = moments
         std = None if variance is None else np.sqrt(variance + (field.noise_std**2 if noise else 0.0))
@@ -221,7 +222,7 @@ class HarmonicGPGlobe(BaseEstimator):
         """Fields drawn from the posterior, without noise: a DataArray with a first dimension `sample`."""
         field = self._fitted()
         n = whole_number(n_samples, "n_samples", 1)
-        place: Any = field.place(where)
+        place = field.place(where)
         draws = field.samples(place, n, self.random_state if random_state is None else random_state)
         return place.labelled(draws, self.name_, self.units_, "posterior samples", ("sample", np.arange(n)))
 
@@ -242,7 +243,7 @@ class HarmonicGPGlobe(BaseEstimator):
         """
         field = self._fitted()
         chosen = field.frequencies(frequencies)
-        place: Any = field.place(where)
+        place = field.place(where)
         first = ("frequency", np.array(chosen))
         parts = field.components(place, chosen)
         return place.labelled(parts, self.name_, self.units_, "harmonics of the longitude", first)
@@ -274,7 +275,7 @@ class HarmonicGPGlobe(BaseEstimator):
         """The mean log density of other data."""
         return -self.scores(data, y)["nll"]
 
-    def _read_again(self, data: Any) -> tuple[Any, GridData, Any]:
+    def _read_again(self, data: Any) -> tuple[Any, GridData, Place]:
         """The field among other data, what it holds, and its place."""
         field = self._fitted()
         target = split_dataset(data, self.name_)[0] if hasattr(data, "data_vars") else data
@@ -286,7 +287,7 @@ class HarmonicGPGlobe(BaseEstimator):
         Of several slices the first is drawn.
         """
         field = self._fitted()
-        place: Any = field.place(where)
+        place = field.place(where)
         mean, variance = field.on_grid(place, True)
         assert variance is not None
         units, name = self.units_ or "", self.name_ or "field"

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from harmonicgp.estimators.regressor import HarmonicGPRegressor
 from harmonicgp.estimators.saving import pack, unpack
-from harmonicgp.globe.cells import CellInputs, CellPlace, CellTable, frame_from_state, frame_state
+from harmonicgp.globe.cells import CellInputs, CellTable, frame_from_state, frame_state
 from harmonicgp.globe.mean import MeanFunction
 from harmonicgp.globe.options import Options
+from harmonicgp.globe.places import Place
 from harmonicgp.globe.reading import check_points
 from harmonicgp.tables.columns import Array
 
@@ -53,13 +54,13 @@ class FittedCells:
 
     # Predictions ------------------------------------------------------------------------------------------------------
 
-    def place(self, where: Any, like: Any = None) -> CellPlace:
+    def place(self, where: Any, like: Any = None) -> Place:
         """The grid of `where`, which has the covariates, or that of the DataArray `like`; None is the fitted grid."""
         if where is None and self.frame is None:
             raise ValueError("the model has covariates: say where, with a Dataset that has them.")
         return self.cells.place(self.frame if where is None else where, like)
 
-    def on_grid(self, place: CellPlace, variance: bool) -> tuple[Array, Array | None]:
+    def on_grid(self, place: Place, variance: bool) -> tuple[Array, Array | None]:
         """Mean and variance of the field, [slices, rows, columns]; NaN where a covariate is missing."""
         mean, spread = self._at_rows(place.rows, variance)
         return mean.reshape(place.shape), None if spread is None else spread.reshape(place.shape)
@@ -75,7 +76,7 @@ class FittedCells:
             means[complete], stds[complete] = self.regressor.predict_f(rows[complete], return_std=True)
         return means + self.mean(rows[:, 1], rows[:, 0]), stds**2 if variance else None
 
-    def samples(self, place: CellPlace, n: int, seed: int) -> Array:
+    def samples(self, place: Place, n: int, seed: int) -> Array:
         """Fields drawn from the posterior, [n, slices, rows, columns]; NaN where a covariate is missing."""
         rows = place.rows
         complete = np.isfinite(rows).all(1)
@@ -139,7 +140,7 @@ def fit_cells(table: CellTable, options: Options) -> tuple[FittedCells, dict[str
     if errors is not None and np.isnan(errors).any():
         raise ValueError("noise_std is missing where the data have a value.")
     regressor = _regressor(options).fit(rows[used], values[used], noise_std=errors)
-    frame = None if table.inputs.covariates else table.frame
+    frame = None if table.inputs.covariates or grid.template is None else grid.template.frame.drop_attrs()
     return FittedCells(regressor, mean, table.inputs, frame), {"notes_": notes}
 
 

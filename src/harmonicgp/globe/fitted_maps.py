@@ -21,7 +21,7 @@ from harmonicgp.globe.grids import axes_of
 from harmonicgp.globe.learning import GlobeModel
 from harmonicgp.globe.mean import MeanFunction
 from harmonicgp.globe.options import Options
-from harmonicgp.globe.places import MapPlace, Source
+from harmonicgp.globe.places import Place, Source
 from harmonicgp.globe.reading import check_points
 from harmonicgp.globe.training import precision
 from harmonicgp.inference import DeviationPosterior, Predictor, RootPosterior
@@ -90,7 +90,7 @@ class FittedMaps:
 
     # Predictions ------------------------------------------------------------------------------------------------------
 
-    def place(self, where: Any, like: Any = None) -> MapPlace:
+    def place(self, where: Any, like: Any = None) -> Place:
         """The grid of `like` or else of `where`; None is the fitted grid."""
         where = where if like is None else like
         if self.source is not None:
@@ -98,9 +98,9 @@ class FittedMaps:
         if where is None:
             raise ValueError("the model was fitted to points: say where, such as (longitudes, latitudes).")
         axes, template = axes_of(where)
-        return MapPlace(axes, template.with_slices(None, np.empty(0)))
+        return Place(axes, template.with_slices(None, np.empty(0)))
 
-    def on_grid(self, place: MapPlace, variance: bool) -> tuple[Array, Array | None]:
+    def on_grid(self, place: Place, variance: bool) -> tuple[Array, Array | None]:
         """Mean and variance of the field, [slices, rows, columns]."""
         return self._moments(self._grid(place), variance, self.mean(*place.cells), place.slices)
 
@@ -112,7 +112,7 @@ class FittedMaps:
             return mean, spread
         return mean[0], None if spread is None else spread[0]
 
-    def samples(self, place: MapPlace, n: int, seed: int) -> Array:
+    def samples(self, place: Place, n: int, seed: int) -> Array:
         """Fields drawn from the posterior, [n, slices, rows, columns]."""
         grid = self._grid(place)
         draws = [g.predictor.paths(n, seed + k, SAMPLE_FREQUENCIES)(grid) for k, g in enumerate(self.groups)]
@@ -126,7 +126,7 @@ class FittedMaps:
             raise ValueError(f"frequencies are whole numbers from 0 to {last}; got {frequencies!r}.")
         return chosen
 
-    def components(self, place: MapPlace, frequencies: list[int]) -> Array:
+    def components(self, place: Place, frequencies: list[int]) -> Array:
         """The mean of single frequencies, [frequencies, slices, rows, columns]."""
         grid, parts = self._grid(place), []
         for group in self.groups:
@@ -173,7 +173,7 @@ class FittedMaps:
         order = np.argsort([i for group in self.groups for i in group.slices])
         return np.concatenate(arrays, axis).take(order if chosen is None else order[chosen], axis)
 
-    def _grid(self, place: MapPlace) -> GlobeGrid:
+    def _grid(self, place: Place) -> GlobeGrid:
         return GlobeGrid(self._tensor(place.axes.latitudes), self._tensor(place.axes.longitudes))
 
     def _tensor(self, values: Array) -> Tensor:

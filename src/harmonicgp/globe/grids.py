@@ -51,34 +51,39 @@ class GridAxes:
 class Template:
     """Dimensions, coordinates and attributes of a DataArray, for results that look like it."""
 
-    dims: tuple[str, ...]  #: in the order of the source
+    frame: xarray.DataArray  #: in the place of the source, without its values
     latitude: str
     longitude: str
     rows: Array  #: for each latitude of the source, its row in `GridAxes`
     columns: Array  #: for each longitude of the source, its column in `GridAxes`
-    extra_shape: tuple[int, ...]  #: sizes of the other dimensions, in order
-    coords: xarray.Dataset  #: the coordinates, and no data
-    attrs: dict[str, Any]  #: of the source
 
     @property
     def extra(self) -> tuple[str, ...]:
         """Names of the other dimensions, in order."""
-        return tuple(dim for dim in self.dims if dim not in (self.latitude, self.longitude))
+        return tuple(str(dim) for dim in self.frame.dims if dim not in (self.latitude, self.longitude))
+
+    @property
+    def extra_shape(self) -> tuple[int, ...]:
+        """Sizes of the other dimensions."""
+        return tuple(self.frame.sizes[dim] for dim in self.extra)
+
+    def one_map(self) -> xarray.DataArray:
+        """The frame without the other dimensions and what varies along them."""
+        varying = [name for name, coord in self.frame.coords.items() if not set(self.extra).isdisjoint(coord.dims)]
+        return self.frame.drop_vars(varying).isel(dict.fromkeys(self.extra, 0))
 
     def with_slices(self, by: str | None, labels: Array) -> Template:
         """The same map with the dimension `by` and these coordinates along it, or None; without any other dimension."""
-        coords = self.coords.drop_dims(self.extra, errors="ignore")
-        dims = tuple(dim for dim in self.dims if dim in (by, self.latitude, self.longitude))
-        if by is None:
-            return replace(self, dims=dims, extra_shape=(), coords=coords)
-        dims = dims if by in dims else (by, *dims)
-        coords = coords.drop_vars(by, errors="ignore").assign_coords({by: (by, labels)})
-        return replace(self, dims=dims, extra_shape=(len(labels),), coords=coords)
+        frame = self.one_map()
+        if by is not None:
+            dims = [dim for dim in self.frame.dims if dim == by or dim in frame.dims]
+            frame = frame.drop_vars(by, errors="ignore").expand_dims({by: labels})
+            frame = frame.transpose(*(dims if by in dims else frame.dims), transpose_coords=False)
+        return replace(self, frame=frame)
 
     def with_first(self, name: str, labels: Array) -> Template:
         """With one more dimension before all others."""
-        coords = self.coords.assign_coords({name: (name, labels)})
-        return replace(self, dims=(name, *self.dims), extra_shape=(len(labels), *self.extra_shape), coords=coords)
+        return replace(self, frame=self.frame.expand_dims({name: labels}))
 
 
 @dataclass(frozen=True)
@@ -121,15 +126,8 @@ def read_grid(data: xarray.DataArray) -> GridData:
     if (by_latitude[1:] < by_latitude[:-1]).any():
         values = np.ascontiguousarray(values[:, by_latitude])  # sums must not depend on the order of the source
     values, notes = _without_repeats(values, template, subject)
-    return GridData(
-        axes,
-        values,
-        template.extra,
-        None if data.name is None else str(data.name),
-        None if data.attrs.get("units") is None else str(data.attrs["units"]),
-        notes,
-        template,
-    )
+    name, units = (None if text is None else str(text) for text in (data.name, data.attrs.get("units")))
+    return GridData(axes, values, template.extra, name, units, notes, template)
 
 
 def axes_of(
@@ -137,39 +135,31 @@ def axes_of(
 ) -> tuple[GridAxes, Template]:
     """The cells of a DataArray, of the coordinates of a Dataset, or of one-dimensional (lon, lat); reads no values."""
     xr = require("xarray", "geo", _FIELD)
-    sizes: dict[str, int] | None = None
+    sizes: dict[Any, int] | None = None
     attrs: dict[str, Any] = {}
     if isinstance(grid, xr.DataArray):
         subject = "the field" if grid.name is None else f"the field {grid.name!r}"
-        sizes, attrs, frame = dict(grid.sizes), dict(grid.attrs), grid.coords.to_dataset()
+        sizes, attrs, coords = dict(grid.sizes), grid.attrs, grid.coords.to_dataset()
     elif isinstance(grid, xr.Dataset):
-        subject, frame = "the dataset", grid.coords.to_dataset()
+        subject, coords = "the dataset", grid.coords.to_dataset()
     elif isinstance(grid, tuple) and len(grid) == 2:
-        subject, frame = "the pair (lon, lat)", coordinate_frame(xr, {"lat": grid[1], "lon": grid[0]})
+        subject, coords = "the pair (lon, lat)", coordinate_frame(xr, {"lat": grid[1], "lon": grid[0]})
     elif isinstance(grid, Mapping):
-        subject, frame = "the grid", coordinate_frame(xr, grid)
+        subject, coords = "the grid", coordinate_frame(xr, grid)
     else:
         raise TypeError(
             "a grid must be an xarray.DataArray, an xarray.Dataset, a pair (lon, lat) or a dict of lon and lat; "
             f"got {type(grid).__name__}."
         )
-    latitude, longitude = (find_coordinate(frame, kind, subject) for kind in ("latitude", "longitude"))
-    sizes = {name: frame.sizes[name] for name in (latitude, longitude)} if sizes is None else sizes
-    frame = frame.drop_dims([dim for dim in frame.dims if dim not in sizes]).compute()
-    rising, rows = sort_latitudes(degrees(frame[latitude], subject), latitude, subject)
-    longitudes = degrees(frame[longitude], subject)
+    latitude, longitude = (find_coordinate(coords, kind, subject) for kind in ("latitude", "longitude"))
+    sizes = {dim: coords.sizes[dim] for dim in (latitude, longitude)} if sizes is None else sizes
+    coords = coords.drop_dims([dim for dim in coords.dims if dim not in sizes]).compute()
+    rising, rows = sort_latitudes(degrees(coords[latitude], subject), latitude, subject)
+    longitudes = degrees(coords[longitude], subject)
     first, columns = merge_meridians(longitudes, longitude, subject)
-    template = Template(
-        tuple(sizes),
-        latitude,
-        longitude,
-        rows,
-        columns,
-        tuple(size for dim, size in sizes.items() if dim not in (latitude, longitude)),
-        frame,
-        attrs,
-    )
-    return GridAxes(rising, longitudes[first], find_lattice(longitudes[first])), template
+    frame = xr.DataArray(np.broadcast_to(False, tuple(sizes.values())), coords.coords, tuple(sizes), attrs=attrs)
+    axes = GridAxes(rising, longitudes[first], find_lattice(longitudes[first]))
+    return axes, Template(frame, latitude, longitude, rows, columns)
 
 
 def to_dataarray(
@@ -183,29 +173,23 @@ def to_dataarray(
 
     Attributes that describe the values of the source (units, standard_name, valid_range, ...) are left out.
     """
-    xr = require("xarray", "geo", _FIELD)
-    values = np.asarray(values)
-    cells = (len(np.unique(template.rows)), len(np.unique(template.columns)))
-    flat = (math.prod(template.extra_shape), *cells)
-    full = (*template.extra_shape, *cells)
+    values, frame, extra = np.asarray(values), template.frame, template.extra
+    cells = (len(template.rows), len(np.unique(template.columns)))
+    flat, full = (math.prod(template.extra_shape), *cells), (*template.extra_shape, *cells)
     if values.shape not in (cells, flat, full):
         shapes = " or ".join(str(list(shape)) for shape in dict.fromkeys((cells, flat, full)))
         raise ValueError(f"values of shape {list(values.shape)} do not fit the grid: they must be {shapes}.")
-    extra, frame = template.extra, template.coords
     if values.shape == cells:
-        frame, extra = frame.drop_dims(extra, errors="ignore"), ()
+        frame, extra = template.one_map(), ()
     else:
         values = values.reshape(full)
-    attrs = {key: value for key, value in template.attrs.items() if key not in _OF_VALUES}
+    whole = values[..., template.rows[:, None], template.columns]
+    axes = [(*extra, template.latitude, template.longitude).index(str(dim)) for dim in frame.dims]
+    attrs = {key: value for key, value in frame.attrs.items() if key not in _OF_VALUES}
     attrs |= {key: value for key, value in (("units", units), ("long_name", long_name)) if value is not None}
-    result = xr.DataArray(
-        values[..., template.rows[:, None], template.columns],
-        frame.coords,
-        (*extra, template.latitude, template.longitude),
-        name,
-        attrs,
-    )
-    return result.transpose(*(dim for dim in template.dims if dim in result.dims), transpose_coords=False)
+    result = frame.copy(data=whole.transpose(axes)).rename(name)
+    result.attrs = attrs
+    return result
 
 
 # From points ---------------------------------------------------------------------------------------------------------
@@ -264,7 +248,7 @@ def _without_repeats(values: Array, template: Template, subject: str) -> tuple[A
     notes = []
     if len(first) == len(template.columns):
         return values, ()
-    longitudes = template.coords[template.longitude].values
+    longitudes = template.frame[template.longitude].values
     for later in np.setdiff1d(np.arange(len(template.columns)), first):
         earlier = first[template.columns[later]]
         a, b = values[..., earlier], values[..., later]

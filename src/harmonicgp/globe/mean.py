@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.interpolate import RegularGridInterpolator
 from torch import Tensor
 
 from harmonicgp.globe.grids import read_grid
@@ -82,20 +83,9 @@ def _interpolate(rows: Array, columns: Array, values: Array, latitudes: Array, l
     order = np.argsort((columns - start) % 360)
     places = ((columns - start) % 360)[order]
     table = values[:, order]
-    gaps = np.diff(places)
-    if len(places) > 1 and 360 - places[-1] <= 1.5 * gaps.max():  # the whole circle
+    if len(places) > 1 and 360 - places[-1] <= 1.5 * np.diff(places).max():  # the whole circle
         places, table = np.append(places, 360.0), np.concatenate((table, table[:, :1]), 1)
     x = (longitudes - start) % 360
-    i, u = _cell_and_share(rows, latitudes)
-    j, v = _cell_and_share(places, np.where(x > places[-1], np.where(x - places[-1] < 360 - x, places[-1], 0.0), x))
-    i2, j2 = np.minimum(i + 1, len(rows) - 1), np.minimum(j + 1, len(places) - 1)
-    low = table[i, j] * (1 - v) + table[i, j2] * v
-    return np.asarray(low * (1 - u) + (table[i2, j] * (1 - v) + table[i2, j2] * v) * u)
-
-
-def _cell_and_share(places: Array, at: Array) -> tuple[Array, Array]:
-    """For each number the place before it, and the share of the way to the next."""
-    i = np.clip(np.searchsorted(places, at, side="right") - 1, 0, max(0, len(places) - 2))
-    if len(places) == 1:
-        return i, np.zeros_like(at)
-    return i, np.clip((at - places[i]) / (places[i + 1] - places[i]), 0.0, 1.0)
+    x = np.where(x > places[-1], np.where(x - places[-1] < 360 - x, places[-1], 0.0), x)
+    at = np.clip(latitudes, rows[0], rows[-1]), x
+    return np.asarray(RegularGridInterpolator((rows, places), table)(at))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -16,40 +16,69 @@ from harmonicgp.likelihoods.observation import Bound
 KERNELS = ("rbf", "matern32", "matern52")
 
 
+def _rule(holds: Callable[[Any], bool], words: str) -> Any:
+    """A field with what must hold of its value, and the words for it."""
+    return field(metadata={"holds": holds, "words": words})
+
+
+def _one_of(*names: str) -> Any:
+    words = ", ".join(f'"{name}"' for name in names)
+    return _rule(lambda value: isinstance(value, str) and value in names, f"one of {words}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and math.isfinite(value)
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return _is_number(value) and not isinstance(value, bool) and value >= least and value == int(value)
+
+
+def _whole(least: int) -> Any:
+    return _rule(lambda value: _is_whole(value, least), f"a whole number of at least {least}")
+
+
+def _size(least: int) -> Any:
+    words = f'"auto" or a whole number of at least {least}'
+    return _rule(lambda value: value == "auto" if isinstance(value, str) else _is_whole(value, least), words)
+
+
+def _positive(optional: bool) -> Any:
+    return _rule(lambda value: (optional and value is None) or (_is_number(value) and value > 0), "a positive number")
+
+
 @dataclass(frozen=True)
 class Options:
     """Checked arguments of `HarmonicGPGlobe`, which documents them. A size that is "auto" is None here."""
 
-    kernel: str
-    n_inducing: int | None
-    t_max: int | None
-    mean: Any
-    by: str | None
-    lengthscale: float | None
-    field_std: float | None
-    noise_level: float | None
-    posterior: str
-    n_draws: int
-    bound: Bound
-    max_evaluations: int
-    full_evaluations: int
-    memory: float
-    dtype: str
-    device: str
+    mean: Any  #: checked when it is read
     random_state: int
     progress: bool
+    kernel: str = _one_of("auto", *KERNELS)
+    n_inducing: int | None = _size(1)
+    t_max: int | None = _size(0)
+    lengthscale: float | None = _positive(optional=True)
+    field_std: float | None = _positive(optional=True)
+    noise_level: float | None = _positive(optional=True)
+    memory: float = _positive(optional=False)
+    by: str | None = _rule(lambda value: value is None or isinstance(value, str), "the name of a dimension")
+    posterior: str = _one_of("auto", "block", "joint")
+    max_evaluations: int = _whole(1)
+    full_evaluations: int = _whole(0)
+    n_draws: int = _whole(2)
+    dtype: str = _one_of("auto", "float32", "float64")
+    bound: Bound = _one_of("tight", "elbo")  # noqa: RUF009
+    device: str = _one_of("cpu", "cuda", "auto")
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Options:
         """Check the arguments of the estimator; raises ValueError for the first that is wrong."""
         values = {"device": "cpu", **arguments}  # files of earlier versions have no device
-        for name, (holds, words) in RULES.items():
-            if not holds(values[name]):
-                raise ValueError(f"{name} must be {words}; got {values[name]!r}.")
-        for name in ("n_inducing", "t_max"):
+        for name, rule in RULES.items():
+            if not rule["holds"](values[name]):
+                raise ValueError(f"{name} must be {rule['words']}; got {values[name]!r}.")
+        for name in ("n_inducing", "t_max", "n_draws", "max_evaluations", "full_evaluations"):
             values[name] = None if values[name] == "auto" else int(values[name])
-        for name in ("n_draws", "max_evaluations", "full_evaluations"):
-            values[name] = int(values[name])
         return cls(**values)
 
     @property
@@ -64,48 +93,5 @@ class Options:
         return torch.device(self.device)
 
 
-def _one_of(*names: str) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, str) and value in names
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and math.isfinite(value)
-
-
-def _whole(least: int) -> Callable[[Any], bool]:
-    def holds(value: Any) -> bool:
-        return _is_number(value) and not isinstance(value, bool) and value >= least and value == int(value)
-
-    return holds
-
-
-def _whole_or_auto(least: int) -> Callable[[Any], bool]:
-    return lambda value: (isinstance(value, str) and value == "auto") or _whole(least)(value)
-
-
-def _is_positive(value: Any) -> bool:
-    return _is_number(value) and value > 0
-
-
-def _is_positive_or_none(value: Any) -> bool:
-    return value is None or _is_positive(value)
-
-
-#: Of each argument: what must hold, and the words for it. `mean` is checked when it is read.
-RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "kernel": (_one_of("auto", *KERNELS), f'"auto" or one of {", ".join(KERNELS)}'),
-    "n_inducing": (_whole_or_auto(1), '"auto" or a whole number of at least 1'),
-    "t_max": (_whole_or_auto(0), '"auto" or a whole number of at least 0'),
-    "lengthscale": (_is_positive_or_none, "a positive number"),
-    "field_std": (_is_positive_or_none, "a positive number"),
-    "noise_level": (_is_positive_or_none, "a positive number"),
-    "memory": (_is_positive, "a positive number"),
-    "by": (lambda value: value is None or isinstance(value, str), "the name of a dimension"),
-    "posterior": (_one_of("auto", "block", "joint"), '"auto", "block" or "joint"'),
-    "max_evaluations": (_whole(1), "a whole number of at least 1"),
-    "full_evaluations": (_whole(0), "a whole number of at least 0"),
-    "n_draws": (_whole(2), "a whole number of at least 2"),
-    "dtype": (_one_of("auto", "float32", "float64"), '"auto", "float32" or "float64"'),
-    "bound": (_one_of("tight", "elbo"), '"tight" or "elbo"'),
-    "device": (_one_of("cpu", "cuda", "auto"), '"cpu", "cuda" or "auto"'),
-}
+#: The rule of each argument that has one.
+RULES = {argument.name: argument.metadata for argument in fields(Options) if argument.metadata}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,13 @@ class Place:
     axes: GridAxes
     template: Template  #: of the results; its other dimensions are those of the slices
     single: tuple[str, ...] = ()  #: dimensions of length one that the results do not have
+    slices: list[int] | None = None  #: of maps: which of the fitted slices are asked for, None for all
+    rows: Any = None  #: of fields with further inputs: all inputs of the cells, [cells, inputs], longitudes last
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of results: slices, rows, columns; the first is -1, for any number."""
+        return -1, len(self.axes.latitudes), len(self.axes.longitudes)
 
     @property
     def cells(self) -> tuple[Array, Array]:
@@ -33,15 +40,17 @@ class Place:
     ) -> Any:
         """Results as a DataArray; `first` names one more axis before the slices, with its coordinates."""
         template = self.template if first is None else self.template.with_first(*first)
-        flat = values.reshape(-1, *values.shape[-2:])
-        return to_dataarray(flat, template, name, units, words).squeeze(self.single)
+        return to_dataarray(values.reshape(self.shape), template, name, units, words).squeeze(self.single)
 
 
-@dataclass(frozen=True)
-class MapPlace(Place):
-    """A grid for maps, and which of the fitted slices are asked for."""
-
-    slices: list[int] | None = None  #: None for all
+def frame_of(sizes: Mapping[str, int], coords: Mapping[str, Array], names: Sequence[str]) -> Any:
+    """A DataArray without values on coordinates in degrees; `names` are those of latitude and longitude."""
+    xr = require("xarray", "geo", "fields on a grid")
+    places = {dim: (dim, values) for dim, values in coords.items()}
+    frame = xr.DataArray(np.zeros(tuple(sizes.values()), bool), places, tuple(sizes))
+    for name, units in zip(names, ("degrees_north", "degrees_east"), strict=True):
+        frame[name].attrs["units"] = units
+    return frame
 
 
 @dataclass(frozen=True)
@@ -65,30 +74,28 @@ class Source:
         template = grid.template
         assert template is not None
         names = template.latitude, template.longitude
-        slices = np.arange(len(grid.values))
-        if by is not None and by in data.coords:
-            slices = np.asarray(data[by].values)
-        dims = tuple(dim for dim in template.dims if dim in names)
+        slices = np.asarray(data[by].values) if by in data.coords else np.arange(len(grid.values))
+        dims = tuple(str(dim) for dim in template.frame.dims if dim in names)
         latitudes, longitudes = grid.axes.latitudes[template.rows], grid.axes.longitudes[template.columns]
         return cls(names, dims, latitudes, longitudes, slices, by)
 
-    def place(self, where: Any) -> MapPlace:
+    def place(self, where: Any) -> Place:
         """The grid that a prediction is asked for; None is the fitted grid. `where` may choose among the slices."""
         axes, template = axes_of(self._frame() if where is None else where)
-        by, chosen, single = self.by, None, False
-        if by is not None and hasattr(where, "dims") and (by in where.dims or by in where.coords):
-            chosen, single = self._find_slices(by, where)
-        labels = self.slices if chosen is None else self.slices[chosen]
-        return MapPlace(axes, template.with_slices(by, labels), (by,) if by is not None and single else (), chosen)
+        by = self.by
+        if by is None or not hasattr(where, "dims") or (by not in where.dims and by not in where.coords):
+            return Place(axes, template.with_slices(by, self.slices))
+        chosen = self._find_slices(by, where)
+        return Place(axes, template.with_slices(by, self.slices[chosen]), () if by in where.dims else (by,), chosen)
 
-    def _find_slices(self, by: str, where: Any) -> tuple[list[int], bool]:
-        """The slices that a DataArray or Dataset asks for, by their coordinates, and whether it is a single one."""
+    def _find_slices(self, by: str, where: Any) -> list[int]:
+        """The slices that a DataArray or Dataset asks for, by their coordinates."""
         if by not in where.coords:
             if where.sizes[by] != len(self.slices):
                 raise ValueError(
                     f"{by} has no coordinates: give all {len(self.slices)} slices that were fitted, or name them."
                 )
-            return list(range(len(self.slices))), False
+            return list(range(len(self.slices)))
         wanted = np.atleast_1d(where[by].values)
         same_kind = wanted.dtype.kind == self.slices.dtype.kind
         keys = (wanted.astype(self.slices.dtype) if same_kind else wanted).tolist()
@@ -99,16 +106,11 @@ class Source:
                     f"no slice was fitted for {by} = {value}: predictions are for the {len(positions)} slices from "
                     f"{self.slices[0]} to {self.slices[-1]}. Fit without by= to make {by} an input."
                 )
-        return [positions[key] for key in keys], by not in where.dims
+        return [positions[key] for key in keys]
 
     def _frame(self) -> Any:
-        """A DataArray of zeros on the coordinates of one map."""
-        xr = require("xarray", "geo", "fields on a grid")
-        latitude, longitude = self.names
-        coords = {latitude: (latitude, self.latitudes), longitude: (longitude, self.longitudes)}
-        frame = xr.DataArray(np.zeros(tuple(len(coords[dim][1]) for dim in self.dims)), coords, self.dims)
-        frame[latitude].attrs["units"], frame[longitude].attrs["units"] = "degrees_north", "degrees_east"
-        return frame
+        coords = dict(zip(self.names, (self.latitudes, self.longitudes), strict=True))
+        return frame_of({dim: len(coords[dim]) for dim in self.dims}, coords, self.names)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Header and tensors for a file."""

@@ -44,13 +44,12 @@ def read(data: Any, y: Any, noise_std: Any, by: str | None) -> MapData | PointDa
         (data, covariates), y = split_dataset(data, y), None
     if y is not None:
         return _read_points(data, y, noise_std, by)
-    values = CellTable.of(data, covariates) if covariates or _has_inputs(data, by) else _read_maps(data, by)
+    if covariates or _has_inputs(data, by):
+        values: MapData | CellTable = CellTable.of(data, covariates)
+    else:
+        grid = read_grid(data)
+        values = MapData(grid, None, Source.of(grid, data, by))
     return values if noise_std is None else replace(values, errors=known_variances(noise_std, data))
-
-
-def _read_maps(data: Any, by: str | None) -> MapData:
-    grid = read_grid(data)
-    return MapData(grid, None, Source.of(grid, data, by))
 
 
 def _read_points(data: Any, y: Any, noise_std: Any, by: str | None) -> MapData | PointData:
@@ -122,9 +121,8 @@ def _at_places_of(field: Any, data: Any) -> Array:
             distance = np.minimum(distance % 360, -distance % 360) if dim == template.longitude else distance
             nearest, matches = distance.argmin(1), distance.min(1) < _SAME_PLACE
         else:
-            order = np.argsort(places, kind="stable")
-            nearest = order[np.searchsorted(places[order], targets).clip(0, len(places) - 1)]
-            matches = places[nearest] == targets
+            nearest = field.indexes[dim].get_indexer(data.indexes[dim])
+            matches = nearest >= 0
         if not matches.all():
             raise ValueError(f"noise_std has no place for {dim} = {targets[~matches][0]} of the data.")
         field = field.isel({dim: nearest})
