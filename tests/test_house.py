@@ -235,7 +235,6 @@ NO_FILE_OF_THEIR_OWN = {
         "fitted_cells",
         "fitted_maps",
         "fitting",
-        "lattices",
         "learning",
         "mean",
         "options",

@@ -36,19 +36,15 @@ class CellInputs:
     def rows(self, axes: GridAxes, template: Template, covariates: Mapping[str, Array]) -> Array:
         """A row for every cell of a grid, slices first and longitudes last: [cells, inputs]."""
         shape = (*template.extra_shape, len(axes.latitudes), len(axes.longitudes))
-        columns = [
-            np.broadcast_to(axes.longitudes, shape),
-            np.broadcast_to(axes.latitudes[:, None], shape),
-        ]
+        columns = [axes.longitudes, axes.latitudes[:, None]]
         for dim, kind in zip(self.dims, self.kinds, strict=True):
-            k, kind_here = template.extra.index(dim), kind_of_places(template, dim)
+            k, kind_here, coords = template.extra.index(dim), kind_of_places(template, dim), template.frame.coords
             if kind_here != kind:
                 raise ValueError(f"the model was fitted to {kind} along {dim!r}; these are {kind_here}.")
-            coords = template.frame.coords
             places = as_numbers(coords[dim].values, dim) if dim in coords else np.arange(shape[k])
-            columns.append(np.broadcast_to(places.reshape(-1, *[1] * (len(shape) - k - 1)), shape))
+            columns.append(places.reshape(-1, *[1] * (len(shape) - k - 1)))
         columns += [covariates[name].reshape(shape) for name in self.covariates]
-        return np.stack([np.ravel(column) for column in columns], 1).astype(np.float64)
+        return np.stack([np.broadcast_to(column, shape).ravel() for column in columns], 1).astype(np.float64)
 
     def place(self, where: Any, like: Any = None) -> Place:
         """The grid that predictions are asked for: of `where`, which has the covariates, or of the DataArray `like`."""
@@ -161,17 +157,17 @@ def _frame(xr: Any, where: Any, dims: tuple[str, ...]) -> Any:
     if missing:
         raise ValueError(f"predictions need places along {', '.join(missing)}, as in fit.")
     _, template = axes_of(where)
-    known = (*dims, template.latitude, template.longitude)
+    inputs = (*dims, template.latitude, template.longitude)
     if isinstance(where, xr.Dataset):
-        order = [dim for dim in where.dims if dim in known]
+        order = [dim for dim in where.dims if dim in inputs]
         coords = {name: where.coords[name] for name in where.coords if set(where.coords[name].dims) <= set(order)}
-        where = xr.DataArray(np.zeros([where.sizes[dim] for dim in order], bool), coords, order)
+        frame = xr.DataArray(np.zeros([where.sizes[dim] for dim in order], bool), coords, order)
     else:
-        where = xr.zeros_like(where, dtype=bool)
-    unknown = set(where.dims) - set(known)
+        frame = template.frame
+    unknown = set(frame.dims) - set(inputs)
     if unknown:
         raise ValueError(f"the model knows nothing of {', '.join(map(str, unknown))}: choose one place along it first.")
-    return where.expand_dims(single) if single else where
+    return frame.expand_dims(single)
 
 
 def frame_state(frame: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -18,7 +18,6 @@ from harmonicgp.globe.fitted_cells import fit_cells
 from harmonicgp.globe.fitting import fit_maps, fit_scattered
 from harmonicgp.globe.grids import GridAxes, GridData, read_grid, to_dataarray
 from harmonicgp.globe.options import Options
-from harmonicgp.globe.places import Place
 from harmonicgp.globe.reading import MapData, PointData, are_points, check_points, check_values, read
 from harmonicgp.globe.saving import FittedField, SavedField, read_field, write_field
 from harmonicgp.globe.scores import field_scores
@@ -159,11 +158,12 @@ class HarmonicGPGlobe(BaseEstimator):
         options = Options.of(self.get_params(deep=False))
         values = read(data, y, noise_std, options.by)
         field, attributes = _FITS[type(values)](values, options)
-        grid: GridData | None = values.grid
-        attributes["name_"] = None if grid is None else grid.name
-        attributes["units_"] = None if grid is None else grid.units
-        attributes["seconds_"] = time.perf_counter() - start
-        self._assign(field, None if grid is None else grid.axes, attributes)
+        name, units, axes = None, None, None
+        if values.grid is not None:
+            name, units, axes = values.grid.name, values.grid.units, values.grid.axes
+        self._assign(
+            field, axes, attributes | {"name_": name, "units_": units, "seconds_": time.perf_counter() - start}
+        )
         return self
 
     def _assign(self, field: FittedField, axes: GridAxes | None, attributes: dict[str, Any]) -> None:
@@ -206,8 +206,7 @@ class HarmonicGPGlobe(BaseEstimator):
     def _predict(self, where: Any, return_std: bool, noise: bool) -> Any:
         field = self._fitted()
         place = None if are_points(where) else field.place(where)
-        moments = field.at_points(where, return_std) if place is None else field.on_grid(place, return_std)
-        mean, variance = moments
+        mean, variance = field.at_points(where, return_std) if place is None else field.on_grid(place, return_std)
         std = None if variance is None else np.sqrt(variance + (field.noise_std**2 if noise else 0.0))
         if place is None:
             return mean if std is None else (mean, std)
@@ -228,9 +227,7 @@ class HarmonicGPGlobe(BaseEstimator):
 
     def fill(self, data: Any) -> Any:
         """The data with their missing cells filled by the mean of the model; of a Dataset, the fitted variable."""
-        target, grid, place = self._read_again(data)
-        mean, _ = self._fitted().on_grid(place, False)
-        _check_slices("the data to fill", grid, mean)
+        target, grid, mean, _ = self._predict_again(data, False, "the data to fill")
         assert grid.template is not None
         filled = target.where(np.isfinite(target), to_dataarray(mean, grid.template))
         filled.attrs = dict(target.attrs)
@@ -244,8 +241,7 @@ class HarmonicGPGlobe(BaseEstimator):
         field = self._fitted()
         chosen = field.frequencies(frequencies)
         place = field.place(where)
-        first = ("frequency", np.array(chosen))
-        parts = field.components(place, chosen)
+        parts, first = field.components(place, chosen), ("frequency", np.array(chosen))
         return place.labelled(parts, self.name_, self.units_, "harmonics of the longitude", first)
 
     def spectrum(self, latitudes: Array | None = None) -> Array:
@@ -258,9 +254,7 @@ class HarmonicGPGlobe(BaseEstimator):
         """RMSE, NLL and 95 % coverage of other data, also with cells weighted by their area (cos of the latitude)."""
         field = self._fitted()
         if y is None:
-            _, grid, place = self._read_again(data)
-            mean, variance = field.on_grid(place, True)
-            _check_slices("the data", grid, mean)
+            _, grid, mean, variance = self._predict_again(data, True, "the data")
             values, latitudes = grid.values, grid.axes.latitudes[:, None]
         else:
             mean, variance = field.at_points(data, True)
@@ -275,11 +269,17 @@ class HarmonicGPGlobe(BaseEstimator):
         """The mean log density of other data."""
         return -self.scores(data, y)["nll"]
 
-    def _read_again(self, data: Any) -> tuple[Any, GridData, Place]:
-        """The field among other data, what it holds, and its place."""
+    def _predict_again(self, data: Any, return_std: bool, subject: str) -> tuple[Any, GridData, Array, Array | None]:
+        """The field among other data, what was read of it, and mean and variance at its cells."""
         field = self._fitted()
         target = split_dataset(data, self.name_)[0] if hasattr(data, "data_vars") else data
-        return target, read_grid(target), field.place(data, target)
+        grid = read_grid(target)
+        mean, variance = field.on_grid(field.place(data, target), return_std)
+        if mean.shape != grid.values.shape:
+            raise ValueError(
+                f"{subject} have {len(grid.values)} maps, the model {len(mean)}: give them the coordinates of its slices."
+            )
+        return target, grid, mean, variance
 
     def plot(self, path: str | Path, where: Any = None) -> None:
         """Write a PNG with maps of the mean and its error bar; for maps also NAME-spectrum.png with the zonal spectrum.
@@ -319,10 +319,3 @@ class HarmonicGPGlobe(BaseEstimator):
         gp = cls(**saved.arguments)
         gp._assign(saved.field, saved.axes, saved.attributes)
         return gp
-
-
-def _check_slices(subject: str, grid: GridData, mean: Array) -> None:
-    if mean.shape != grid.values.shape:
-        raise ValueError(
-            f"{subject} have {len(grid.values)} maps, the model {len(mean)}: give them the coordinates of its slices."
-        )

@@ -21,14 +21,6 @@ class Field:
     present: Tensor  #: [rows, columns], bool
     noise: Tensor | None = None  #: known noise variances v, [rows, columns]
 
-    def __post_init__(self) -> None:
-        rows, columns = self.values.shape[1:]
-        if (rows, columns) != (len(self.latitudes), len(self.longitudes)) or self.present.shape != (rows, columns):
-            raise ValueError(
-                f"values of {rows} x {columns} cells do not fit {len(self.latitudes)} latitudes and {len(self.longitudes)} "
-                f"longitudes, or the {tuple(self.present.shape)} cells that are present."
-            )
-
     @property
     def n_cells(self) -> int:
         """The number of cells with a value."""

@@ -15,11 +15,13 @@ from harmonicgp.globe.coordinates import (
     coordinate_frame,
     degrees,
     find_coordinate,
+    find_lattice,
+    lattice_of,
     merge_meridians,
+    places_on,
     quoted,
     sort_latitudes,
 )
-from harmonicgp.globe.lattices import find_lattice, lattice_of, places_on
 from harmonicgp.tables.columns import Array
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import gpytorch
 import numpy as np
@@ -27,8 +27,6 @@ from harmonicgp.kernels.globe import GlobeKernel
 from harmonicgp.kernels.profiles import log_scale, named_kernel
 from harmonicgp.likelihoods.observation import Bound, GaussianObservation
 from harmonicgp.training.minimiser import Array, minimise
-
-Part = TypeVar("Part")
 
 #: Rows of a grid from which on strips stand for it, the share of rows that they hold, and how many there are.
 STRIPS_FROM, STRIPS_SHARE, STRIPS = 120, 0.12, 6
@@ -128,11 +126,17 @@ class Learned:
 
 @dataclass(frozen=True)
 class Objective:
-    """The value of models on some data, and its slopes by the three logarithms."""
+    """The value of models, summed over parts of the data, and its slopes by the three logarithms."""
 
-    value: Callable[[GlobeModel], tuple[float, Array]]
+    value: Callable[[Any, GlobeModel], tuple[float, Array]]  #: of one part
+    parts: Sequence[Any]
     cells: float  #: values in the data
     rows: float  #: rows that an evaluation looks at
+
+    def __call__(self, model: GlobeModel) -> tuple[float, Array]:
+        """The value of a model, and its slopes."""
+        values = [self.value(part, model) for part in self.parts]
+        return sum(value for value, _ in values), np.sum([slope for _, slope in values], axis=0)
 
     def record(self, model: GlobeModel, value: float, seconds: float) -> dict[str, float]:
         """An entry of the history."""
@@ -163,7 +167,7 @@ def maximise(
         if progress is not None:
             progress(min(1.0, len(history) / max_evaluations))
         candidate = candidate_of(x)
-        value, slope = evidence.value(candidate)
+        value, slope = evidence(candidate)
         history.append(evidence.record(candidate, value, time.perf_counter() - began))
         return -value / evidence.cells, -slope[free] / evidence.cells
 
@@ -187,18 +191,6 @@ def slopes(kernel: Any, observation: Any) -> Array:
     return np.array([0.0 if p.grad is None else -float(p.grad) for p in raw])
 
 
-def sum_of_values(
-    value: Callable[[Part, GlobeModel], tuple[float, Array]], parts: Sequence[Part]
-) -> Callable[[GlobeModel], tuple[float, Array]]:
-    """The function that sums the values and slopes of a model over parts of the data."""
-
-    def total(model: GlobeModel) -> tuple[float, Array]:
-        values = [value(part, model) for part in parts]
-        return sum(value for value, _ in values), np.sum([slope for _, slope in values], axis=0)
-
-    return total
-
-
 def fields_evidence(fields: Sequence[Field], bound: Bound, dtype: torch.dtype) -> Objective:
     """The collapsed bound of some fields."""
 
@@ -215,7 +207,7 @@ def fields_evidence(fields: Sequence[Field], bound: Bound, dtype: torch.dtype) -
 
     cells = sum(field.n_cells * len(field.values) for field in fields)
     rows = sum(len(field.latitudes) for field in fields)
-    return Objective(sum_of_values(value, fields), float(cells), float(rows))
+    return Objective(value, fields, float(cells), float(rows))
 
 
 def learn(
@@ -243,7 +235,7 @@ def finish_on_all(
     best = -math.inf
     for _ in range(options.full_evaluations):
         candidate = model.with_logarithms(theta)
-        value, slope = evidence.value(candidate)
+        value, slope = evidence(candidate)
         history.append(evidence.record(candidate, value, time.perf_counter() - began))
         if value <= best:
             break

@@ -209,8 +209,7 @@ def _grid(longitudes: Array, latitudes: Array) -> _Grid:
     columns, lon, whole = _eastwards(longitudes)
     rows, thin = rows[:: -(-len(rows) // MOST_ROWS)], slice(None, None, -(-len(columns) // MOST_COLUMNS))
     columns, lon, lat = columns[thin], lon[thin], latitudes[rows]
-    steps = [float(np.median(np.diff(at))) for at in (lon, lat) if len(at) > 1]
-    step = min(steps, default=1.0)
+    step = min((float(np.median(np.diff(at))) for at in (lon, lat) if len(at) > 1), default=1.0)
     return _Grid(rows, columns, _edges(lon, step), _edges(lat, step), whole)
 
 

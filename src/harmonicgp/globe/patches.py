@@ -15,7 +15,7 @@ from torch import Tensor
 
 from harmonicgp.features.base import PointKernel
 from harmonicgp.globe.fields import Field, Points
-from harmonicgp.globe.learning import GlobeModel, Learned, Objective, maximise, sample_fields, slopes, sum_of_values
+from harmonicgp.globe.learning import GlobeModel, Learned, Objective, maximise, sample_fields, slopes
 from harmonicgp.kernels.globe import unit_vectors
 from harmonicgp.training.exact import gaussian_log_density
 from harmonicgp.training.minimiser import Array
@@ -56,7 +56,7 @@ def learn_patches(
 ) -> Learned:
     """Lengthscale, scale and noise, those not `fixed`, at the largest marginal likelihood of the patches."""
     cells = float(sum(part.values.numel() for part in parts))
-    evidence = Objective(sum_of_values(log_likelihood, parts), cells, cells)
+    evidence = Objective(log_likelihood, parts, cells, cells)
     return maximise(model, evidence, 0.3 * _spacing(parts), fixed, max_evaluations, progress)
 
 

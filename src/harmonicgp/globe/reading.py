@@ -68,7 +68,7 @@ def _has_inputs(data: Any, by: str | None) -> bool:
     """Whether a DataArray varies along dimensions other than those of a map and that of its slices."""
     if not hasattr(data, "dims"):
         return False
-    template = axes_of(data)[1]
+    _, template = axes_of(data)
     if by is not None and by not in template.extra:
         raise ValueError(f"the data have no dimension {by!r} to take slices of.")
     extra = {dim for dim, size in zip(template.extra, template.extra_shape, strict=True) if size > 1}
@@ -121,8 +121,9 @@ def _at_places_of(field: Any, data: Any) -> Array:
             distance = np.minimum(distance % 360, -distance % 360) if dim == template.longitude else distance
             nearest, matches = distance.argmin(1), distance.min(1) < _SAME_PLACE
         else:
-            nearest = field.indexes[dim].get_indexer(data.indexes[dim])
-            matches = nearest >= 0
+            order = np.argsort(places, kind="stable")
+            nearest = order[np.searchsorted(places[order], targets).clip(0, len(places) - 1)]
+            matches = places[nearest] == targets
         if not matches.all():
             raise ValueError(f"noise_std has no place for {dim} = {targets[~matches][0]} of the data.")
         field = field.isel({dim: nearest})
