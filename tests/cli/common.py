@@ -57,7 +57,7 @@ def complaint(*arguments: object, code: int) -> str:
 
 
 def process(*arguments: object, **settings: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "harmonicgp.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "harmonicgp", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, **settings)
 
 

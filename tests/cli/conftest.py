@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harmonicgp.cli import models
+from harmonicgp import estimators
 from tests.cli.common import QUICK, REGRESSION, FakeRegressor, journal, run, stations
 
 
@@ -41,7 +41,7 @@ def fake(monkeypatch):
 
     def install(then=None):
         monkeypatch.setattr(FakeRegressor, "then", staticmethod(then) if then else None)
-        monkeypatch.setattr(models, "estimators_module", lambda: SimpleNamespace(HarmonicGPRegressor=FakeRegressor))
+        monkeypatch.setattr(estimators, "HarmonicGPRegressor", FakeRegressor)
         return FakeRegressor
 
     return install

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from harmonicgp.cli import app
-from harmonicgp.cli.tables import ColumnRoles, TableTask
+from harmonicgp.cli.tables import TableTask
 from harmonicgp.cli.words import Speaker
 from tests.cli.common import REGRESSION, complaint, run, stations
 
@@ -66,7 +66,7 @@ def test_rows_set_aside_follow_from_the_seed(table, tmp_path, fake):
 def test_a_class_of_one_row_is_learned(tmp_path):
     path = tmp_path / "t.csv"
     pd.DataFrame({"x": range(40), "kind": ["rare", *["a", "b"] * 19, "rarer"]}).to_csv(path, index=False)
-    task = TableTask.read(path, ColumnRoles(["kind"], [], {}), Speaker(quiet=True))
+    task = TableTask.read(path, ["kind"], {}, Speaker(quiet=True))
     for seed in range(20):
         training, testing = task.split(0.5, seed)
         assert {"rare", "rarer"} <= set(training.y)

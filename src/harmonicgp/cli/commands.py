@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from harmonicgp.cli import options as opt
 from harmonicgp.cli.benches import run_suite, suites
 from harmonicgp.cli.failures import GuardedGroup, UsageError
 from harmonicgp.cli.fields import (
@@ -22,53 +23,9 @@ from harmonicgp.cli.fields import (
     say_field,
 )
 from harmonicgp.cli.models import FitRun, fit_table, load_any, load_fitted, score_rows
-from harmonicgp.cli.options import (
-    BUDGET,
-    BY,
-    CALIBRATION,
-    CHECKPOINTS,
-    CLASSIFY,
-    COLUMNS,
-    COVARIATE,
-    DEBUG,
-    DROP,
-    INDUCING,
-    KERNEL,
-    LIKELIHOOD,
-    MAX_STEPS,
-    MISSING,
-    MODEL,
-    NAME_ALONE,
-    NOISE_STD,
-    PICTURE,
-    PICTURES,
-    QUIET,
-    REPORT,
-    SEED,
-    SIZE,
-    SYMMETRY,
-    T_MAX,
-    TABLE,
-    TARGET,
-    TEST,
-    TRANSFORM,
-    VERSION,
-    WARP,
-    WEIGHT,
-    argument,
-    check_course,
-    check_features,
-    check_outputs,
-    given,
-    needed,
-    option,
-    output_option,
-    parse_columns,
-    parse_levels,
-)
-from harmonicgp.cli.predictions import PredictionOptions, predict_table
+from harmonicgp.cli.predictions import predict_table
 from harmonicgp.cli.symmetries import as_options
-from harmonicgp.cli.tables import ColumnRoles, TableTask, errors_column, per_row, read_rows, target_frame, with_target
+from harmonicgp.cli.tables import TableTask, errors_column, per_row, read_rows, target_frame, with_target
 from harmonicgp.cli.words import Speaker, count, listing, say_fit, say_novelty, score_words
 
 app = typer.Typer(
@@ -87,9 +44,7 @@ def main() -> None:
     try:
         typer.main.get_command(app)(prog_name="harmonicgp")
     except SystemExit as done:
-        if (
-            done.code == 130
-        ):  # an interrupted import can leave Python with a signal of its own to end by: this is the code
+        if done.code == 130:  # an interrupted import can leave Python with a signal to end by: this is the code
             sys.stderr.flush()
             os._exit(130)
         raise
@@ -110,8 +65,8 @@ def _examples(*lines: str) -> str:
 )
 def root(
     ctx: typer.Context,
-    version: VERSION = False,
-    debug: DEBUG = False,
+    version: opt.VERSION = False,
+    debug: opt.DEBUG = False,
 ) -> None:
     """Gaussian processes for big tables: predictions with error bars."""
     if ctx.invoked_subcommand is None:
@@ -131,33 +86,33 @@ def root(
     ),
 )
 def fit(
-    table: TABLE,
-    target: TARGET,
-    output: Annotated[Path, output_option("MODEL", "Where the model goes, such as model.hgp.")],
-    columns: COLUMNS = None,
-    drop: DROP = None,
-    weight: WEIGHT = None,
-    noise_std: NOISE_STD = None,
-    classify: CLASSIFY = False,
-    missing: MISSING = None,
-    target_transform: TRANSFORM = None,
-    likelihood: LIKELIHOOD = None,
-    calibration: CALIBRATION = None,
-    kernel: KERNEL = None,
-    symmetry: SYMMETRY = None,
-    warp: WARP = None,
-    n_inducing: INDUCING = None,
-    t_max: T_MAX = None,
-    by: BY = None,
-    covariate: COVARIATE = None,
-    max_steps: MAX_STEPS = None,
-    time_budget: BUDGET = None,
-    checkpoint_dir: CHECKPOINTS = None,
-    test_fraction: TEST = 0.1,
-    report: REPORT = None,
-    seed: SEED = 0,
-    quiet: QUIET = False,
-    debug: DEBUG = False,
+    table: opt.TABLE,
+    target: opt.TARGET,
+    output: Annotated[Path, opt.output_option("MODEL", "Where the model goes, such as model.hgp.")],
+    columns: opt.COLUMNS = None,
+    drop: opt.DROP = None,
+    weight: opt.WEIGHT = None,
+    noise_std: opt.NOISE_STD = None,
+    classify: opt.CLASSIFY = False,
+    missing: opt.MISSING = None,
+    target_transform: opt.TRANSFORM = None,
+    likelihood: opt.LIKELIHOOD = None,
+    calibration: opt.CALIBRATION = None,
+    kernel: opt.KERNEL = None,
+    symmetry: opt.SYMMETRY = None,
+    warp: opt.WARP = None,
+    n_inducing: opt.INDUCING = None,
+    t_max: opt.T_MAX = None,
+    by: opt.BY = None,
+    covariate: opt.COVARIATE = None,
+    max_steps: opt.MAX_STEPS = None,
+    time_budget: opt.BUDGET = None,
+    checkpoint_dir: opt.CHECKPOINTS = None,
+    test_fraction: opt.TEST = 0.1,
+    report: opt.REPORT = None,
+    seed: opt.SEED = 0,
+    quiet: opt.QUIET = False,
+    debug: opt.DEBUG = False,
 ) -> None:
     """Fit a model to a table, or to a field of a netCDF file, and save it.
 
@@ -165,9 +120,9 @@ def fit(
     left out. Of a netCDF file the target is a variable with longitudes and latitudes; missing cells are left out, and further
     dimensions, such as time, are inputs (or slices, with --by).
     """
-    check_outputs([output, *([report] if report else [])], inputs=[table])
-    shared = given(kernel=kernel, n_inducing=n_inducing)
-    of_tables = given(
+    opt.check_outputs([output, *([report] if report else [])], inputs=[table])
+    shared = opt.given(kernel=kernel, n_inducing=n_inducing)
+    of_tables = opt.given(
         columns=columns,
         drop=drop,
         weight=weight,
@@ -184,7 +139,7 @@ def fit(
         checkpoint_dir=checkpoint_dir,
         report=report,
     )
-    of_fields = given(by=by, t_max=t_max, covariate=covariate)
+    of_fields = opt.given(by=by, t_max=t_max, covariate=covariate)
     run = FitRun(output, report, test_fraction, seed, Speaker(quiet))
     if is_field(table):
         refuse_table_options(of_tables, "a fit")
@@ -203,19 +158,21 @@ def fit(
     ),
 )
 def predict(
-    model: MODEL,
-    table: TABLE,
-    output: Annotated[Path, output_option("OUT", "A .csv, .tsv or .parquet file.")],
+    model: opt.MODEL,
+    table: opt.TABLE,
+    output: Annotated[Path, opt.output_option("OUT", "A .csv, .tsv or .parquet file.")],
     keep: Annotated[
-        list[str] | None, option("--keep", metavar="COL", help="Write this column of TABLE, not all; repeatable.")
+        list[str] | None, opt.option("--keep", metavar="COL", help="Write this column of TABLE, not all; repeatable.")
     ] = None,
     quantiles: Annotated[
-        str | None, option("--quantiles", metavar="Q,...", help="0.025,0.975 makes COL_q2.5 and COL_q97.5.")
+        str | None, opt.option("--quantiles", metavar="Q,...", help="0.025,0.975 makes COL_q2.5 and COL_q97.5.")
     ] = None,
-    latent: Annotated[bool, option("--latent", help="The function without the noise: COL_f_mean, COL_f_std.")] = False,
-    noise_std: NOISE_STD = None,
-    quiet: QUIET = False,
-    debug: DEBUG = False,
+    latent: Annotated[
+        bool, opt.option("--latent", help="The function without the noise: COL_f_mean, COL_f_std.")
+    ] = False,
+    noise_std: opt.NOISE_STD = None,
+    quiet: opt.QUIET = False,
+    debug: opt.DEBUG = False,
 ) -> None:
     """Predict the rows of a table, with error bars.
 
@@ -223,36 +180,34 @@ def predict(
     COL_p_CLASS, the probabilities. Rows keep their order and are read in batches, so that a table need not fit into memory.
     """
     say = Speaker(quiet)
-    check_outputs([output], inputs=[table, model])
+    opt.check_outputs([output], inputs=[table, model])
     if is_field(table):
         refuse_table_options({"keep": keep, "quantiles": quantiles, "noise_std": noise_std}, "a prediction")
         predict_field(model, table, output, latent, say)
     else:
-        options = PredictionOptions(keep or [], parse_levels(quantiles), latent, noise_std)
-        predict_table(model, table, output, options, say)
+        predict_table(model, table, output, say, keep or [], opt.parse_levels(quantiles), latent, noise_std)
 
 
 @app.command(epilog=_examples("harmonicgp report model.hgp held-out.csv -o report.html"))
 def report(
-    model: MODEL,
-    table: TABLE,
-    output: Annotated[Path, output_option("HTML", "Where the report goes.")],
-    noise_std: NOISE_STD = None,
-    quiet: QUIET = False,
-    debug: DEBUG = False,
+    model: opt.MODEL,
+    table: opt.TABLE,
+    output: Annotated[Path, opt.output_option("HTML", "Where the report goes.")],
+    noise_std: opt.NOISE_STD = None,
+    quiet: opt.QUIET = False,
+    debug: opt.DEBUG = False,
 ) -> None:
     """Score a model on a table that has its target, and write a report."""
     from harmonicgp.report.novelty import Novelty, ignore_unseen
 
     say = Speaker(quiet)
-    check_outputs([output], inputs=[table, model])
+    opt.check_outputs([output], inputs=[table, model])
     fitted = load_fitted(model)
-    targets, features = list(fitted.target_names_), list(fitted.feature_names_in_)
-    wanted = [*targets, *features, noise_std, getattr(fitted, "noise_name_", None)]
+    targets = list(fitted.target_names_)
+    wanted = [*targets, *fitted.feature_names_in_, noise_std, getattr(fitted, "noise_name_", None)]
     labels = targets if any(isinstance(label, str) for label in getattr(fitted, "classes_", ())) else []
     data = read_rows(table, say, wanted, [*fitted.level_names(), *labels])
-    features = needed(features, fitted.unused_names(), data.column_names)
-    check_features([*targets, *features], data.column_names, model.name, table.name)
+    features = opt.inputs_of(fitted, data.column_names, model.name, table.name, targets)
     data = with_target(data, targets, table.name, say)
     X = data.select(features)
     errors = errors_column(fitted, noise_std, data, table.name)
@@ -274,19 +229,19 @@ def report(
     )
 )
 def suggest(
-    table: TABLE,
-    target: TARGET,
-    columns: COLUMNS = None,
-    drop: DROP = None,
-    missing: MISSING = None,
-    target_transform: TRANSFORM = None,
-    kernel: KERNEL = None,
-    classify: CLASSIFY = False,
-    time_budget: BUDGET = None,
-    picture: PICTURE = None,
-    seed: SEED = 0,
-    quiet: NAME_ALONE = False,
-    debug: DEBUG = False,
+    table: opt.TABLE,
+    target: opt.TARGET,
+    columns: opt.COLUMNS = None,
+    drop: opt.DROP = None,
+    missing: opt.MISSING = None,
+    target_transform: opt.TRANSFORM = None,
+    kernel: opt.KERNEL = None,
+    classify: opt.CLASSIFY = False,
+    time_budget: opt.BUDGET = None,
+    picture: opt.PICTURE = None,
+    seed: opt.SEED = 0,
+    quiet: opt.NAME_ALONE = False,
+    debug: opt.DEBUG = False,
 ) -> None:
     """Find out which symmetry the inputs have, and compare those that a fit would choose from.
 
@@ -294,14 +249,14 @@ def suggest(
     kernel its inducing points leave (less is better) and its bound on the log likelihood, in nats a row, against one block of
     ordinary inducing points at equal cost. Negations are about the mean of each column. A symmetry of the inputs need not pay.
     """
-    say, kinds = Speaker(quiet), parse_columns(columns or [])
+    say, kinds = Speaker(quiet), opt.parse_columns(columns or [])
     if picture is not None:
-        check_outputs([picture], inputs=[table])
-        if picture.suffix.lower() not in PICTURES:
-            raise UsageError(f"--picture draws {listing(PICTURES)} files; got {picture}.")
-    check_course(0.0, None, time_budget)
-    task = TableTask.read(table, ColumnRoles(target, drop or [], kinds, classify), say)
-    arguments = given(
+        opt.check_outputs([picture], inputs=[table])
+        if picture.suffix.lower() not in opt.PICTURES:
+            raise UsageError(f"--picture draws {listing(opt.PICTURES)} files; got {picture}.")
+    opt.check_course(0.0, None, time_budget)
+    task = TableTask.read(table, target, kinds, say, drop or [], classify)
+    arguments = opt.given(
         columns=kinds, missing=missing, target_transform=target_transform, kernel=kernel, time_budget=time_budget
     )
     arguments |= {"random_state": seed, "progress": say.progress, "classify": task.classify}
@@ -324,7 +279,7 @@ def suggest(
 
 
 @app.command(epilog=_examples("harmonicgp info model.hgp"))
-def info(model: MODEL, debug: DEBUG = False) -> None:
+def info(model: opt.MODEL, debug: opt.DEBUG = False) -> None:
     """Say what a model file holds."""
     fitted, say = load_any(model), Speaker()
     say("model", f"{type(fitted).__name__}, {model.stat().st_size / 1e6:.1f} MB")
@@ -340,12 +295,11 @@ def info(model: MODEL, debug: DEBUG = False) -> None:
 
 @app.command(epilog=_examples("harmonicgp demo --size small -o demo"))
 def demo(
-    size: SIZE = "small",
-    output: Annotated[Path, output_option("DIR", "Where its files go.")] = Path("demo"),
-    debug: DEBUG = False,
+    size: opt.SIZE = "small",
+    output: Annotated[Path, opt.output_option("DIR", "Where its files go.")] = Path("demo"),
+    debug: opt.DEBUG = False,
 ) -> None:
     """Show a worked example: the relief of the Earth."""
-    output.mkdir(parents=True, exist_ok=True)
     importlib.import_module("harmonicgp.cli.demo").main(size, output)
 
 
@@ -355,8 +309,8 @@ def demo(
 )
 def bench(
     ctx: typer.Context,
-    suite: Annotated[str | None, argument("SUITE", "Its name; what follows is for the benchmark itself.")] = None,
-    debug: DEBUG = False,
+    suite: Annotated[str | None, opt.argument("SUITE", "Its name; what follows is for the benchmark itself.")] = None,
+    debug: opt.DEBUG = False,
 ) -> None:
     """Run a benchmark of this checkout, or list them."""
     if suite is None:

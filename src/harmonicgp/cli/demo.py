@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from harmonicgp._extras import require
-from harmonicgp.backend.files import replacing
+from harmonicgp.globe.maps import Panel, draw_maps
 from harmonicgp.globe.relief import Relief, load_relief
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -86,45 +86,22 @@ def _rows(grid: Relief) -> tuple[Array, Array]:
 
 
 def draw_map(path: Path, gp: Any, grid: Relief, table: Any) -> None:
-    """The mean, its error bar and a few harmonics on the grid, with the coast where the heights change sign."""
-    figures = require("matplotlib.figure", "plot", "the map")
+    """The mean, its error bar and a few harmonics on the grid."""
     X, _ = _rows(grid)
     shape = grid.height.shape
     mean, std = (a.reshape(shape) for a in gp.predict_f(table(X), return_std=True))
     parts = gp.predict_components(table(X))
     energy = parts.mean.var(1)
-    groups = _grouped(parts.mean, len(parts.labels))
-    figure = figures.Figure(figsize=(12, 9.6), layout="constrained")
-    axes = figure.subplots(3, 2)
-    extent = (-180, 180, -90, 90)
     high = float(np.quantile(np.abs(grid.height), 0.995))
-    pictures = [
-        ("The data: height in kilometres", grid.height, "RdYlBu_r", (-high, high)),
-        ("The mean of the model", mean, "RdYlBu_r", (-high, high)),
-        (
-            "Its error bar (standard deviation of the latent height)",
-            std,
-            "viridis",
-            (0.0, float(np.quantile(std, 0.995))),
-        ),
-        *((name, part.reshape(shape), "RdYlBu_r", None) for name, part in groups),
+    panels = [
+        Panel("The data: height in kilometres", grid.height, limits=(-high, high)),
+        Panel("The mean of the model", mean, limits=(-high, high)),
+        Panel("Error bar (standard deviation of the latent height)", std, "positive"),
+        *(Panel(name, part.reshape(shape)) for name, part in _grouped(parts.mean, len(parts.labels))),
     ]
-    for axis, (title, values, colours, limits) in zip(axes.ravel(), pictures, strict=True):
-        reach = float(np.quantile(np.abs(values), 0.995))
-        low, top = limits or (-reach, reach)
-        image = axis.imshow(
-            values, origin="lower", extent=extent, cmap=colours, vmin=low, vmax=top, interpolation="nearest"
-        )
-        axis.contour(grid.longitude, grid.latitude, grid.height, levels=[0.0], colors="black", linewidths=0.4)
-        axis.set_title(title, fontsize=11)
-        axis.set_xticks(range(-180, 181, 60))
-        axis.set_yticks(range(-90, 91, 30))
-        axis.tick_params(labelsize=8)
-        figure.colorbar(image, ax=axis, shrink=0.85)
     share = 100 * energy[0] / energy.sum()
-    figure.suptitle(f"The relief of the Earth by harmonics of the longitude ({share:.0f} % of the variance has t = 0)")
-    with replacing(path) as file:
-        figure.savefig(file, format="png", dpi=110)
+    title = f"The relief of the Earth by harmonics of the longitude ({share:.0f} % of the variance has t = 0)"
+    draw_maps(path, grid.longitude, grid.latitude, panels, title)
 
 
 def _grouped(mean: Array, blocks: int) -> list[tuple[str, Array]]:

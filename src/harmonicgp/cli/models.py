@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import warnings
 from dataclasses import dataclass
@@ -12,18 +11,15 @@ from typing import Any
 from harmonicgp.cli.failures import UsageError
 from harmonicgp.cli.options import check_course, parse_columns
 from harmonicgp.cli.symmetries import parse_symmetry
-from harmonicgp.cli.tables import ColumnRoles, TableTask
+from harmonicgp.cli.tables import TableTask
 from harmonicgp.cli.words import Speaker, listing, say_fit, score_words
-
-
-def estimators_module() -> Any:
-    """The estimators, imported on first use."""
-    return importlib.import_module("harmonicgp.estimators")
 
 
 def new_estimator(task: TableTask, arguments: dict[str, Any]) -> Any:
     """An estimator that is not fitted yet; arguments that a classification does not have are refused."""
-    kind = getattr(estimators_module(), "HarmonicGPClassifier" if task.classify else "HarmonicGPRegressor")
+    from harmonicgp import estimators
+
+    kind = getattr(estimators, "HarmonicGPClassifier" if task.classify else "HarmonicGPRegressor")
     unknown = {*arguments} - {*inspect.signature(kind).parameters}
     unknown |= {*task.roles} - {*inspect.signature(kind.fit).parameters}
     if unknown:
@@ -46,7 +42,9 @@ def load_any(path: Path) -> Any:
     """The model in a file."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no model file {path}.")
-    return importlib.import_module("harmonicgp.loading").load_model(path)
+    from harmonicgp.loading import load_model
+
+    return load_model(path)
 
 
 def score_rows(model: Any, X: Any, y: Any, report: Path | None, noise_std: Any = None, **settings: Any) -> Any:
@@ -81,21 +79,16 @@ def fit_table(path: Path, targets: list[str], options: dict[str, Any], run: FitR
     check_course(run.test_fraction, run.report, options.get("time_budget"))
     options = {key: value for key, value in options.items() if key != "report"}
     kinds = parse_columns(options.pop("columns", []))
-    roles = ColumnRoles(
-        targets,
-        options.pop("drop", []),
-        kinds,
-        options.pop("classify", False),
-        options.pop("weight", None),
-        options.pop("noise_std", None),
-    )
+    names = ("drop", "classify", "weight", "noise_std")
+    roles = {name: options.pop(name) for name in names if name in options}
     if "symmetry" in options:
         options["symmetry"] = parse_symmetry(options["symmetry"])
     if options.get("warp") == "none":
         options["warp"] = None
     if kinds:
         options["columns"] = kinds
-    task, say = TableTask.read(path, roles, run.say), run.say
+    say = run.say
+    task = TableTask.read(path, targets, kinds, say, **roles)
     model = new_estimator(task, options | {"random_state": run.seed, "progress": say.progress})
     training, testing = task.split(run.test_fraction, run.seed)
     say("rows", f"{len(training):,} to learn from, {len(testing):,} set aside")

@@ -239,17 +239,15 @@ def check_names(options: Mapping[str, Iterable[str]], present: Sequence[str], ta
                 raise UsageError(f"{option}: {table} has no column {name!r}{hint}. It has {listing(present)}.")
 
 
-def needed(features: Sequence[str], unused: Sequence[str], present: Sequence[str]) -> list[str]:
-    """The columns of a fit, without those that the model does not use and the table does not have."""
-    return [name for name in features if name in present or name not in unused]
-
-
-def check_features(features: Sequence[str], present: Sequence[str], model: str, table: str) -> None:
-    """Every column that a model needs is in the table."""
-    absent = [name for name in features if name not in present]
+def inputs_of(fitted: Any, present: Sequence[str], model: str, table: str, targets: Sequence[str] = ()) -> list[str]:
+    """The columns that a model reads. A table must have them and the targets; it may lack columns that are not used."""
+    unused = fitted.unused_names()
+    inputs = [name for name in fitted.feature_names_in_ if name in present or name not in unused]
+    absent = [name for name in (*targets, *inputs) if name not in present]
     if absent:
-        hint = did_you_mean(absent[0], [name for name in present if name not in features])
+        hint = did_you_mean(absent[0], [name for name in present if name not in (*targets, *inputs)])
         raise ValueError(f"{table} lacks {listing(absent)}, which {model} needs{hint}. It has {listing(present)}.")
+    return inputs
 
 
 def check_apart(options: Mapping[str, Sequence[str]]) -> None:

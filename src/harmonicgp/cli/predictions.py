@@ -3,59 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from harmonicgp.cli.failures import UsageError
 from harmonicgp.cli.models import load_fitted
-from harmonicgp.cli.options import check_features, check_names, needed
-from harmonicgp.cli.tables import errors_column, files_module, per_row, say_index, unwanted_index, with_codes
+from harmonicgp.cli.options import check_names, inputs_of
+from harmonicgp.cli.tables import errors_column, per_row, say_index, unwanted_index, with_codes
 from harmonicgp.cli.words import Speaker, count, listing, say_novelty
 
 BATCH_ROWS = 65536  #: rows that are held at a time
 
 
-@dataclass(frozen=True)
-class PredictionOptions:
-    """What to write beside the predicted mean and error bar."""
+def predict_table(
+    model: Path,
+    table: Path,
+    output: Path,
+    say: Speaker,
+    keep: list[str],
+    levels: Mapping[str, float],
+    latent: bool,
+    noise_std: str | None,
+) -> None:
+    """Predict the rows of a table and write them to a file.
 
-    keep: list[str] = field(default_factory=list)  #: columns of the table; none: all
-    levels: Mapping[str, float] = field(default_factory=dict)  #: quantiles, by the ends of their column names
-    latent: bool = False
-    noise_std: str | None = None  #: the column of known errors
-
-
-def predict_table(model: Path, table: Path, output: Path, options: PredictionOptions, say: Speaker) -> None:
-    """Predict the rows of a table and write them to a file."""
+    `keep` are columns of the table to write, all if it is empty; `levels` are quantiles by the ends of their column names;
+    `noise_std` is the column of known errors.
+    """
     from tqdm import tqdm
 
     from harmonicgp.report.novelty import Novelty, ignore_unseen
+    from harmonicgp.tables import TableWriter, stream_rows
 
-    fitted, files, novelty = load_fitted(model), files_module(), Novelty()
-    if hasattr(fitted, "classes_") and (options.levels or options.latent):
-        option = "--quantiles" if options.levels else "--latent"
+    fitted, novelty = load_fitted(model), Novelty()
+    if hasattr(fitted, "classes_") and (levels or latent):
+        option = "--quantiles" if levels else "--latent"
         raise UsageError(f"{model.name} is a classification: it has no {option}.")
-    wanted = [*fitted.feature_names_in_, *options.keep, options.noise_std, getattr(fitted, "noise_name_", None)]
-    added: list[str] = []
-    index: list[str] = []
-    errors = None
+    wanted = [*fitted.feature_names_in_, *keep, noise_std, getattr(fitted, "noise_name_", None)]
+    added, index, errors = list[str](), list[str](), None
     with (
-        files.TableWriter(output) as writer,
+        TableWriter(output) as writer,
         tqdm(unit=" rows", unit_scale=True, disable=not say.progress) as bar,
         ignore_unseen(),
     ):
-        for batch, written in files.stream_rows(table, batch_rows=BATCH_ROWS):
+        for batch, written in stream_rows(table, batch_rows=BATCH_ROWS):
             index = unwanted_index(batch, wanted)
             batch, written = batch.drop_columns(index), written.drop_columns(index)
-            X = _inputs(fitted, batch, written, model.name, table.name)
-            check_names({"--keep": options.keep}, batch.column_names, table.name)
+            inputs = inputs_of(fitted, batch.column_names, model.name, table.name)
+            X = with_codes(batch.select(inputs), written, [name for name in fitted.level_names() if name in inputs])
+            check_names({"--keep": keep}, batch.column_names, table.name)
             novelty += Novelty.of(fitted, X)
-            errors = errors_column(fitted, options.noise_std, batch, table.name)
+            errors = errors_column(fitted, noise_std, batch, table.name)
             passed_on = batch if writer.typed else written
-            passed_on = passed_on.select(list(dict.fromkeys(options.keep))) if options.keep else passed_on
-            noise_std = per_row(batch, errors) if errors else None
-            new = predicted_columns(fitted, X, passed_on.column_names, options.levels, options.latent, noise_std)
+            passed_on = passed_on.select(list(dict.fromkeys(keep))) if keep else passed_on
+            known_errors = per_row(batch, errors) if errors else None
+            new = predicted_columns(fitted, X, passed_on.column_names, levels, latent, known_errors)
             writer.write(with_columns(passed_on, new, table.name))
             added = list(new)
             bar.update(batch.num_rows)
@@ -65,13 +67,6 @@ def predict_table(model: Path, table: Path, output: Path, options: PredictionOpt
     say("predicted", f"{count(novelty.rows, 'row')} of {table.name}: {listing(added)}")
     say("written", str(output))
     say_novelty(novelty, fitted, say)
-
-
-def _inputs(fitted: Any, batch: Any, written: Any, model: str, table: str) -> Any:
-    """The columns of a batch that a model takes, levels as they are written."""
-    inputs = needed(list(fitted.feature_names_in_), fitted.unused_names(), batch.column_names)
-    check_features(inputs, batch.column_names, model, table)
-    return with_codes(batch.select(inputs), written, [name for name in fitted.level_names() if name in inputs])
 
 
 def predicted_columns(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,23 +13,8 @@ from harmonicgp.cli.failures import UsageError, drop_option
 from harmonicgp.cli.options import Columns, check_apart, check_names, given, is_number
 from harmonicgp.cli.words import Speaker, count, listing
 
-
-@dataclass(frozen=True)
-class ColumnRoles:
-    """What the command line says of the columns of a table."""
-
-    targets: list[str]
-    drop: list[str]
-    kinds: Columns
-    classify: bool = False
-    weight: str | None = None
-    noise_std: str | None = None
-
-    def by_option(self) -> dict[str, list[str]]:
-        """The columns that each option names."""
-        single = {"--weight": self.weight, "--noise-std": self.noise_std}
-        named = {"--target": self.targets, "--drop": self.drop, "--columns": list(self.kinds)}
-        return named | {option: [column] for option, column in single.items() if column is not None}
+#: Options that name a column with a number for each row, by the argument of fit.
+_ROW_OPTIONS = {"sample_weight": "--weight", "noise_std": "--noise-std"}
 
 
 @dataclass(frozen=True)
@@ -44,9 +28,21 @@ class TableTask:
     roles: dict[str, str]  #: argument of fit -> column
 
     @classmethod
-    def read(cls, path: Path, roles: ColumnRoles, say: Speaker) -> TableTask:
+    def read(
+        cls,
+        path: Path,
+        targets: list[str],
+        kinds: Columns,
+        say: Speaker,
+        drop: Sequence[str] = (),
+        classify: bool = False,
+        weight: str | None = None,
+        noise_std: str | None = None,
+    ) -> TableTask:
         """Read a table and give every column its role. Names that are absent or have two roles are refused."""
-        options = roles.by_option()
+        roles = given(sample_weight=weight, noise_std=noise_std)
+        options: dict[str, Sequence[str]] = {"--target": targets, "--drop": drop, "--columns": list(kinds)}
+        options |= {_ROW_OPTIONS[argument]: [column] for argument, column in roles.items()}
         table = read_rows(path, say, [column for columns in options.values() for column in columns])
         check_names(options, table.column_names, path.name)
         check_apart(options)
@@ -55,17 +51,16 @@ class TableTask:
         if not inputs:
             raise UsageError(f"{path.name} has no column left for the inputs.")
         for column in inputs:
-            if column not in roles.kinds and _counts_rows(table[column]):
+            if column not in kinds and _counts_rows(table[column]):
                 say("note", f"{column!r} counts the rows: drop it if it is an identifier ({drop_option(column)}).")
-        table = with_target(table, roles.targets, path.name, say)
-        classes = [target for target in roles.targets if _is_class(table, target, roles.classify)]
-        if classes and len(roles.targets) > 1:
+        table = with_target(table, targets, path.name, say)
+        classes = [target for target in targets if _is_class(table, target, classify)]
+        if classes and len(targets) > 1:
             raise UsageError(f"several targets must all be numbers; {classes[0]!r} has classes: fit it on its own.")
-        for option in options.keys() & {"--weight", "--noise-std"}:
-            check_numbers(table, options[option][0], option)
-        per_row = given(sample_weight=roles.weight, noise_std=roles.noise_std)
-        task = cls(table, inputs, roles.targets, bool(classes), per_row)
-        task.describe(roles.kinds, say)
+        for argument, column in roles.items():
+            check_numbers(table, column, _ROW_OPTIONS[argument])
+        task = cls(table, inputs, targets, bool(classes), roles)
+        task.describe(kinds, say)
         return task
 
     def describe(self, kinds: Columns, say: Speaker) -> None:
@@ -114,19 +109,16 @@ class TableTask:
         return replace(self, table=self.table.filter(pyarrow.array(mask)))
 
 
-def files_module() -> Any:
-    """Tables in files, imported on first use."""
-    return importlib.import_module("harmonicgp.tables")
-
-
 def read_rows(path: Path, say: Speaker, wanted: Sequence[str | None], levels: Sequence[str] = ()) -> Any:
     """A whole table, an Arrow one, `levels` as they are written; without the index of a pandas table, where it is not wanted."""
+    from harmonicgp.tables import read_table, stream_rows
+
     if levels:
         concat = require("pyarrow", "tables", "reading tables").concat_tables
-        table, written = (concat(parts) for parts in zip(*files_module().stream_rows(path), strict=True))
+        table, written = (concat(parts) for parts in zip(*stream_rows(path), strict=True))
         table = with_codes(table, written, [name for name in levels if name in table.column_names])
     else:
-        table = files_module().read_table(path)
+        table = read_table(path)
     say("read", f"{path.name}: {count(table.num_rows, 'row')}, {count(table.num_columns, 'column')}")
     index = unwanted_index(table, wanted)
     say_index(index, say)
@@ -135,7 +127,9 @@ def read_rows(path: Path, say: Speaker, wanted: Sequence[str | None], levels: Se
 
 def unwanted_index(table: Any, wanted: Sequence[str | None]) -> list[str]:
     """The columns of a Parquet file that are the index of a pandas table, but for those that are wanted by name."""
-    index: list[str] = [name for name in files_module().index_columns(table.schema) if name not in wanted]
+    from harmonicgp.tables import index_columns
+
+    index = [name for name in index_columns(table.schema) if name not in wanted]
     return index if len(index) < table.num_columns else []
 
 
@@ -251,7 +245,7 @@ def check_numbers(table: Any, column: str, option: str) -> None:
 
 def with_codes(batch: Any, written: Any, names: Sequence[str]) -> Any:
     """Columns of levels as they are written, where a file happens to hold digits, dates or true and false alone: 01 is not 1."""
-    types, compute = require("pyarrow", "tables", "reading tables").types, importlib.import_module("pyarrow.compute")
+    types, compute = (require(f"pyarrow.{part}", "tables", "reading tables") for part in ("types", "compute"))
     for name in names:
         column, texts = batch[name], written[name]
         if types.is_string(texts.type) and not types.is_string(column.type):
