@@ -179,7 +179,7 @@ def test_the_process_has_the_exit_codes(folder, tmp_path):
 def test_a_closed_pipe_is_quiet(table, arguments, code, says):
     reader, writer = os.pipe()
     os.close(reader)  # as if head had gone already
-    command = [sys.executable, "-m", "harmonicgp.cli", *arguments]
+    command = [sys.executable, "-m", "harmonicgp", *arguments]
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False, cwd=table.parent)
     os.close(writer)
     assert done.returncode == code
@@ -190,7 +190,7 @@ def test_a_closed_pipe_is_quiet(table, arguments, code, says):
 @pytest.mark.skipif(os.name == "nt", reason="pipes and signals of POSIX")
 def test_an_interrupted_process_says_so(tmp_path):
     stations(20_000).to_csv(tmp_path / "stations.csv", index=False)  # enough for some seconds
-    command = [sys.executable, "-m", "harmonicgp.cli", "fit", str(tmp_path / "stations.csv"), *REGRESSION]
+    command = [sys.executable, "-m", "harmonicgp", "fit", str(tmp_path / "stations.csv"), *REGRESSION]
     command += ["-o", str(tmp_path / "m.hgp"), "--max-steps", "1000000"]
     running = subprocess.Popen(
         command,

@@ -9,7 +9,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from harmonicgp.report.facts import Facts
+from harmonicgp.report.facts import fact
 from harmonicgp.report.novelty import Novelty, ignore_unseen
 from harmonicgp.report.scores import (
     Array,
@@ -35,14 +35,12 @@ class Case:
     """A fitted model and the rows it is scored on. Pictures show the rows `sample`, at most 5000."""
 
     model: Any
-    facts: Facts
     table: Table
     y: Array  #: [n, P]; class numbers [n, 1] for a classifier
     names: list[str]  #: of the targets
     classes: list[Any] | None  #: None for a regression
     scores: Scores | ClassificationScores
     sample: Array  #: row numbers in increasing order
-    sample_rows: Any  #: the sampled rows of X, in the form of X
     novelty: Novelty
     noise_std: Array | None  #: known errors of the rows, [n]
 
@@ -71,17 +69,25 @@ class Case:
         values = values.reshape(n, -1)
         return cls(
             model=model,
-            facts=Facts.of(model),
             table=table,
             y=values,
             names=target_names(model, values.shape[1]),
             classes=classes,
             scores=scores,
             sample=sample,
-            sample_rows=take(table, sample),
             novelty=novelty,
             noise_std=errors,
         )
+
+    @property
+    def encoded_names(self) -> list[str]:
+        """The names of the model's columns."""
+        return [str(name) for name in fact(self.model, "encoded_names_", [])]
+
+    @property
+    def sample_rows(self) -> Any:
+        """The sampled rows of X, in the form of X."""
+        return take(self.table, self.sample)
 
     @property
     def shown_targets(self) -> list[str]:
@@ -104,7 +110,7 @@ class Case:
 
     def columns(self, places: list[int]) -> Array | None:
         """Encoded columns of the sample, [s, k], where X holds them unchanged; else None."""
-        names = self.facts.encoded_names
+        names = self.encoded_names
         if isinstance(self.table, nw.DataFrame):
             by_name = {str(name): name for name in self.table.columns}
             series = [self.table.get_column(by_name[names[j]]) for j in places if names[j] in by_name]

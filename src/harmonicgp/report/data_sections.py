@@ -12,6 +12,7 @@ import numpy as np
 
 from harmonicgp.report import pictures
 from harmonicgp.report.case import Case
+from harmonicgp.report.facts import fact
 from harmonicgp.report.page import Section
 from harmonicgp.report.scores import LEVELS, Array, ClassificationScores, Scores, binomial_band
 from harmonicgp.tables.arrays import is_missing
@@ -39,8 +40,9 @@ class ColumnSummary:
 
 def data(case: Case) -> Section:
     """Rows, columns and targets: their smallest, middle and largest values, or their levels."""
-    names = case.facts.encoded_names
-    declared = {names[j]: kind for j, kind in case.facts.kinds.items() if j < len(names)}
+    names = case.encoded_names
+    kinds = fact(case.model, "column_kinds_", {})
+    declared = {names[j]: kind for j, kind in kinds.items() if j < len(names)}
     columns = [_summary(name, values, declared.get(name, "number")) for name, values in _columns(case)]
     targets = [
         _summary(name, case.y[:, p] if case.classes is None else np.array(case.classes, object)[case.y[:, p]], "number")
@@ -92,11 +94,12 @@ def _day(value: np.datetime64) -> str:
 
 def scores(case: Case, held_out: bool) -> Section:
     """The scores and what they mean, and those of the rows that the fit held out itself."""
+    validation = fact(case.model, "validation_", {})
     values: dict[str, Any] = {
         "held_out": held_out,
-        "validation": {key: value for key, value in case.facts.validation.items() if key not in ("rows", "method")},
-        "validation_rows": case.facts.validation.get("rows"),
-        "in_turn": case.facts.validation.get("method") == "leave-one-out",
+        "validation": {key: value for key, value in validation.items() if key not in ("rows", "method")},
+        "validation_rows": validation.get("rows"),
+        "in_turn": validation.get("method") == "leave-one-out",
     }
     if isinstance(case.scores, ClassificationScores):
         share = float(case.scores.confusion.sum(1).max() / case.scores.rows)

@@ -11,6 +11,7 @@ from harmonicgp._version import __version__
 from harmonicgp.backend.files import replacing
 from harmonicgp.report import data_sections, model_sections
 from harmonicgp.report.case import Case
+from harmonicgp.report.facts import fact
 from harmonicgp.report.novelty import ignore_unseen
 from harmonicgp.report.page import Section, number, render
 from harmonicgp.report.scores import ClassificationScores, Scores
@@ -85,6 +86,6 @@ def _sections(case: Case, set_aside: bool, file: str) -> list[Section]:
 
 def _warnings(case: Case) -> Section:
     """What can harm, then what else was done or found."""
-    warnings = [*(str(warning) for warning in case.novelty.unseen), *case.facts.warnings]
-    notes = [note for note in (case.novelty.sentence(case.model), *case.facts.notes) if note]
+    warnings = [*(str(warning) for warning in case.novelty.unseen), *fact(case.model, "warnings_", [])]
+    notes = [note for note in (case.novelty.sentence(case.model), *fact(case.model, "notes_", [])) if note]
     return Section("warnings", "What to know first", "warnings.html", {"warnings": warnings, "notes": notes})

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
-
-import numpy as np
-
-from harmonicgp.report.scores import Array
 
 
 class Origin(Enum):
@@ -20,43 +15,10 @@ class Origin(Enum):
     OWN_KERNEL = "a kernel of the user's own"
 
 
-@dataclass(frozen=True)
-class Facts:
-    """The public attributes of a fitted model, with defaults for those that it lacks."""
-
-    bound: float  #: per row; NaN where there is none
-    history: list[dict[str, Any]]  #: step, bound, seconds; validation at some steps
-    validation: dict[str, Any]  #: scores of the rows that the fit held out
-    timings: dict[str, float]  #: seconds of each part of the fit
-    warnings: list[str]
-    notes: list[str]
-    symmetry: Any  #: the `SymmetryChoice`, or None
-    encoded_names: list[str]
-    kinds: dict[int, Any]  #: of the encoded columns that are declared
-    inducing_points: Array  #: [m, d]; none where the model does not tell
-
-    @classmethod
-    def of(cls, model: Any) -> Facts:
-        """Read a model."""
-
-        def read(name: str, default: Any) -> Any:
-            value = getattr(model, name, None)
-            return default if value is None else value
-
-        names = [str(name) for name in read("encoded_names_", [])]
-        points = read("inducing_points", lambda: None)()
-        return cls(
-            bound=float(read("elbo_", np.nan)),
-            history=list(read("history_", [])),
-            validation=dict(read("validation_", {})),
-            timings={str(part): float(seconds) for part, seconds in read("timings_", {}).items()},
-            warnings=[str(warning) for warning in read("warnings_", [])],
-            notes=[str(note) for note in read("notes_", [])],
-            symmetry=read("symmetry_", None),
-            encoded_names=names,
-            kinds=dict(read("column_kinds_", {})),
-            inducing_points=np.zeros((0, len(names))) if points is None else np.reshape(points, (-1, len(names))),
-        )
+def fact(model: Any, name: str, default: Any) -> Any:
+    """A public attribute of a fitted model, or the default where the model lacks it."""
+    value = getattr(model, name, None)
+    return default if value is None else value
 
 
 def symmetry_origin(model: Any) -> Origin:

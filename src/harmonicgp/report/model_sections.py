@@ -9,7 +9,7 @@ import numpy as np
 
 from harmonicgp.report import pictures
 from harmonicgp.report.case import Case
-from harmonicgp.report.facts import Origin, is_exact, symmetry_origin
+from harmonicgp.report.facts import Origin, fact, is_exact, symmetry_origin
 from harmonicgp.report.page import Section
 from harmonicgp.report.scores import Array, take
 
@@ -37,16 +37,16 @@ LEGEND = {  # of the table of candidates
 
 def learning(case: Case) -> Section:
     """The bound by steps; words in its place when the model has none."""
-    facts = case.facts
-    records = np.array([[r.get(key, np.nan) for key in ("step", "bound", "seconds")] for r in facts.history], float)
+    history, held_out = fact(case.model, "history_", []), bool(fact(case.model, "validation_", {}))
+    records = np.array([[r.get(key, np.nan) for key in ("step", "bound", "seconds")] for r in history], float)
     records = records.reshape(-1, 3)
+    few_rows = fact(case.model, "symmetry_", None) is not None and symmetry_origin(case.model) is Origin.FEW_ROWS
     finite = records[np.isfinite(records[:, :2]).all(1)]
-    values: dict[str, Any] = {"bound": facts.bound, "picture": None}
+    values: dict[str, Any] = {"bound": float(fact(case.model, "elbo_", np.nan)), "picture": None}
     if len(finite):
         steps, bounds, seconds = finite.T
-        checks = [(float(r["step"]), float(r["validation"])) for r in facts.history if r.get("validation") is not None]
+        checks = [(float(r["step"]), float(r["validation"])) for r in history if r.get("validation") is not None]
         checks = [check for check in checks if np.isfinite(check).all()]
-        held_out = bool(facts.validation)
         values |= {
             "picture": pictures.learning_curve(steps, bounds, seconds, checks if held_out else []),
             "steps": steps[-1],
@@ -55,14 +55,10 @@ def learning(case: Case) -> Section:
             "last": bounds[-1],
             "lost": len(records) - len(finite),
             "exact": is_exact(case.model),
-            "all_rows": (bool(checks) and not held_out) or _has_few_rows(case),
+            "all_rows": (bool(checks) and not held_out) or few_rows,
             "checked": bool(checks) and held_out,
         }
     return Section("learning", "Learning curve", "learning.html", values)
-
-
-def _has_few_rows(case: Case) -> bool:
-    return case.facts.symmetry is not None and symmetry_origin(case.model) is Origin.FEW_ROWS
 
 
 # Harmonics ----------------------------------------------------------------------------------------------------------
@@ -112,7 +108,7 @@ def _largest_shares(labels: list[str], variance: Array) -> tuple[list[str], Arra
 
 def symmetry(case: Case) -> Section:
     """The candidates of the search, the chosen one marked."""
-    choice, values = case.facts.symmetry, dict[str, Any]()
+    choice, values = fact(case.model, "symmetry_", None), dict[str, Any]()
     if choice is not None:
         rows = list(getattr(choice, "table", None) or [])
         keys = list(dict.fromkeys(key for row in rows for key in row))
@@ -140,8 +136,10 @@ def _is_number(value: Any) -> bool:
 
 def inducing(case: Case) -> Section:
     """Where the inducing points are: on the globe, in the plane, or along a line."""
-    Z, names = case.facts.inducing_points, case.facts.encoded_names
-    kinds = {kind: column for column, kind in case.facts.kinds.items()}
+    names = case.encoded_names
+    points = fact(case.model, "inducing_points", lambda: None)()
+    Z = np.zeros((0, len(names))) if points is None else np.reshape(points, (-1, len(names)))
+    kinds = {kind: column for column, kind in fact(case.model, "column_kinds_", {}).items()}
     globe = "longitude" in kinds and "latitude" in kinds
     places = [kinds["longitude"], kinds["latitude"]] if globe else list(range(len(names)))
     exact = is_exact(case.model)
@@ -169,7 +167,7 @@ def _curves(case: Case, x: Array, z: Array) -> list[tuple[str, bytes]]:
     """The fit along one column: a picture for each target, or one of the probabilities."""
     finite = np.flatnonzero(np.isfinite(x))
     rows = finite[np.argsort(x[finite], kind="stable")]
-    name, part = case.facts.encoded_names[0], take(case.table, case.sample[rows])
+    name, part = case.encoded_names[0], take(case.table, case.sample[rows])
     if case.classes is not None:
         p = np.asarray(case.model.predict_proba(part))
         shown = [1] if len(case.classes) == 2 else list(range(min(len(case.classes), pictures.MOST_CLASSES)))
@@ -208,7 +206,7 @@ def _map(case: Case, x: Array, z: Array, names: list[str], globe: bool) -> dict[
 
 def timings(case: Case) -> Section:
     """Seconds of each part of the fit."""
-    return Section("timings", "Timings", "timings.html", {"timings": case.facts.timings})
+    return Section("timings", "Timings", "timings.html", {"timings": fact(case.model, "timings_", {})})
 
 
 def loading(case: Case, file: str) -> Section:

@@ -23,22 +23,10 @@ class Section:
     values: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A PNG inside the page, shown at half its pixels so that it is sharp on dense screens."""
-
-    png: bytes
-
-    @property
-    def source(self) -> str:
-        """The picture as a data URL."""
-        return f"data:image/png;base64,{base64.b64encode(self.png).decode()}"
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height, from the header of the PNG."""
-        width, height = (int.from_bytes(self.png[start : start + 4]) // 2 for start in (16, 20))
-        return width, height
+def picture(png: bytes) -> tuple[str, int, int]:
+    """A PNG inside the page: its data URL, width and height. It is shown at half its pixels, sharp on dense screens."""
+    width, height = (int.from_bytes(png[start : start + 4]) // 2 for start in (16, 20))  # in its header
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}", width, height
 
 
 def render(title: str, lead: str, sections: Iterable[Section], footer: str) -> str:
@@ -52,7 +40,7 @@ def render(title: str, lead: str, sections: Iterable[Section], footer: str) -> s
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"number": number, "percent": percent, "seconds": seconds, "picture": Picture}
+    environment.filters |= {"number": number, "percent": percent, "seconds": seconds, "picture": picture}
     environment.tests["finite"] = math.isfinite
     bodies = [
         (section, markup.Markup(environment.get_template(section.template).render(section.values)))

@@ -321,18 +321,10 @@ def _target_scores(name: str, n: int, means: dict[str, Array], spread: float, co
 
 
 def _mean_scores(each: tuple[Scores, ...]) -> Scores:
-    def mean(key: str) -> float:
-        return float(np.mean([getattr(scores, key) for scores in each]))
-
-    return Scores(
-        target=f"mean of {len(each)} targets",
-        rows=each[0].rows,
-        rmse=mean("rmse"),
-        mae=mean("mae"),
-        r2=mean("r2"),
-        nll=mean("nll"),
-        coverage={level: float(np.mean([scores.coverage[level] for scores in each])) for level in LEVELS},
-        width={level: float(np.mean([scores.width[level] for scores in each])) for level in LEVELS},
-        pit=np.sum([scores.pit for scores in each], axis=0),
-        targets=each,
-    )
+    values: dict[str, Any] = {
+        key: float(np.mean([getattr(scores, key) for scores in each])) for key in ("rmse", "mae", "r2", "nll")
+    }
+    for key in ("coverage", "width"):
+        values[key] = {level: float(np.mean([getattr(scores, key)[level] for scores in each])) for level in LEVELS}
+    pit = np.sum([scores.pit for scores in each], axis=0)
+    return Scores(f"mean of {len(each)} targets", each[0].rows, **values, pit=pit, targets=each)
