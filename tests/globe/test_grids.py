@@ -407,7 +407,7 @@ def test_shuffled_points_with_holes_are_a_grid(shape, share, seed, origin):
     np.testing.assert_allclose(np.mod(grid.axes.longitudes - origin, 360)[order], longitudes - origin)
     assert (np.diff(grid.axes.longitudes) > 0).all()
     np.testing.assert_array_equal(grid.values[0][:, order], values)
-    np.testing.assert_array_equal(grid.noise[:, order][i, j], noise)
+    np.testing.assert_array_equal(grid.noise[0][:, order][i, j], noise)
     assert (grid.template, grid.extra) == (None, ())
 
 

@@ -13,8 +13,10 @@ from harmonicgp.globe.cells import CellTable
 from harmonicgp.globe.fitted_cells import FittedCells
 from harmonicgp.globe.fitted_maps import FittedMaps
 from harmonicgp.globe.fitting import fit_maps
+from harmonicgp.globe.grids import GridData
 from harmonicgp.globe.options import KERNELS, RULES, Options
-from harmonicgp.globe.reading import MapData, PointData, read
+from harmonicgp.globe.places import Source
+from harmonicgp.globe.reading import PointData, read
 from harmonicgp.kernels.profiles import NAMED_PROFILES
 from tests.globe.test_cells import travelling, with_depth
 from tests.globe.test_estimator import field
@@ -43,30 +45,30 @@ def test_every_argument_has_a_rule():
 def test_data_are_read_into_one_of_three_values():
     data = field(30.0)
     maps = read(data, None, 0.5, None)
-    assert isinstance(maps, MapData)
-    assert maps.grid.values.shape == (1, 6, 12)
-    np.testing.assert_array_equal(maps.errors, np.full((1, 6, 12), 0.25))
+    assert isinstance(maps, GridData)
+    assert maps.values.shape == (1, 6, 12)
+    np.testing.assert_array_equal(maps.noise, np.full((1, 6, 12), 0.25))
     slices = read(xarray.concat([data, data], "time"), None, None, "time")
-    assert isinstance(slices, MapData)
-    assert slices.source.by == "time"
+    assert isinstance(slices, GridData)
+    assert slices.extra == ("time",)
     lat, lon = np.meshgrid(data.lat, data.lon, indexing="ij")
     X = np.column_stack((lon.ravel(), lat.ravel()))
     found = read(X, data.values.ravel(), None, None)
-    assert isinstance(found, MapData)
-    assert found.source is None
-    np.testing.assert_array_equal(found.grid.values, maps.grid.values)
+    assert isinstance(found, GridData)
+    assert found.template is None
+    np.testing.assert_array_equal(found.values, maps.values)
     scattered = read(X + np.random.default_rng(0).uniform(0, 5, X.shape), data.values.ravel(), 0.5, None)
     assert isinstance(scattered, PointData)
-    np.testing.assert_array_equal(scattered.errors, np.full(72, 0.25))
+    np.testing.assert_array_equal(scattered.noise, np.full(72, 0.25))
     assert isinstance(read(travelling(), None, None, None), CellTable)
     cells = read(with_depth(), "heat", 0.5, None)
     assert cells.inputs.names == ["longitude", "latitude", "depth"]
-    assert cells.errors.shape == cells.grid.values.shape
+    assert cells.noise.shape == cells.grid.values.shape
 
 
 def test_results_get_the_labels_of_their_place():
     data = xarray.concat([field(30.0), field(30.0)], "time").assign_coords(time=[3, 5]).transpose("lon", "time", "lat")
-    source = read(data, None, None, "time").source
+    source = Source.of(read(data, None, None, "time"), "time")
     values = np.arange(2.0 * 6 * 12).reshape(2, 6, 12)
     whole = source.place(data).labelled(values, "x", "m", "words")
     assert whole.dims == data.dims

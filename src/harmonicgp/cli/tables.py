@@ -150,12 +150,9 @@ def _counts_rows(column: Any) -> bool:
 
 def with_target(table: Any, targets: Sequence[str], name: str, say: Speaker) -> Any:
     """The rows that have all their targets."""
-    compute, types = require("pyarrow.compute", "tables", "tables"), require("pyarrow.types", "tables", "tables")
-    rows = table
+    compute, rows = require("pyarrow.compute", "tables", "tables"), table
     for target in targets:
-        rows = rows.filter(compute.is_valid(rows[target]))
-        if types.is_floating(rows[target].type):
-            rows = rows.filter(compute.invert(compute.is_nan(rows[target])))
+        rows = rows.filter(compute.invert(compute.is_null(rows[target], nan_is_null=True)))
     if rows.num_rows == 0:
         raise ValueError(f"no row of {name} has a value of {listing(targets)}.")
     if rows.num_rows < table.num_rows:

@@ -24,10 +24,10 @@ class Speaker:
         if self.quiet:
             return
         width = min(100, shutil.get_terminal_size().columns)
-        wrapped = textwrap.wrap(text, max(width - 10, 40), break_long_words=False, break_on_hyphens=False)
-        lines = [text] if whole else wrapped
+        if not whole:
+            text = textwrap.fill(text, max(width - 10, 40), break_long_words=False, break_on_hyphens=False)
         try:
-            print(textwrap.indent("\n".join(lines), " " * 10).replace(" " * 10, f"{label:<10}", 1), flush=True)
+            print(f"{label:<10}" + text.replace("\n", "\n" + " " * 10), flush=True)
         except BrokenPipeError:  # the file is the work, the words are not: go on
             mute()
 

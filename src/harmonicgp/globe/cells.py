@@ -72,7 +72,7 @@ class CellTable:
     inputs: CellInputs
     grid: GridData
     rows: Array  #: [cells, inputs]
-    errors: Array | None = None  #: known variances of the noise, [slices, rows, columns]
+    noise: Array | None = None  #: known variances of the noise, [slices, rows, columns]
 
     @classmethod
     def of(cls, target: Any, covariates: Mapping[str, Any]) -> CellTable:
@@ -87,7 +87,7 @@ class CellTable:
 
 
 def split_dataset(data: Any, target: Any) -> tuple[Any, dict[str, Any]]:
-    """The target variable of a Dataset, and all others, which must be numbers."""
+    """The target variable of a Dataset, and all others."""
     names = list(data.data_vars)
     unnamed = [name for name in names if not isinstance(name, str)]
     if unnamed:
@@ -99,11 +99,7 @@ def split_dataset(data: Any, target: Any) -> tuple[Any, dict[str, Any]]:
             f"say which variable of the Dataset is to be explained: fit(data, NAME) with one of {', '.join(names)}; all others "
             f"become covariates. Got {target!r}."
         )
-    others = {name: data[name] for name in names if name != target}
-    words = [name for name, variable in others.items() if variable.dtype.kind not in "fiub"]
-    if words:
-        raise ValueError(f"covariates must be numbers; drop {', '.join(words)} from the Dataset, or encode them.")
-    return data[target], others
+    return data[target], {name: data[name] for name in names if name != target}
 
 
 def kind_of_places(template: Template, dim: str) -> str:
@@ -131,7 +127,10 @@ def as_numbers(values: Array, name: str) -> Array:
 def _on_cells(name: str, covariate: Any, frame: Any) -> Array:
     """A covariate on every cell of a DataArray, [slices, rows, columns]; NaN where it is missing."""
     if covariate.dtype.kind not in "fiub":
-        raise ValueError(f"the covariate {name!r} has values of type {covariate.dtype}: it must be numbers.")
+        raise ValueError(
+            f"the covariate {name!r} has values of type {covariate.dtype}: it must be numbers. Encode it, or drop it from "
+            "the Dataset."
+        )
     unknown = [str(dim) for dim in covariate.dims if dim not in frame.dims]
     if unknown:
         raise ValueError(f"the covariate {name!r} has the dimensions {', '.join(unknown)}, which the field has not.")

@@ -18,14 +18,14 @@ from harmonicgp.globe.fitted_cells import fit_cells
 from harmonicgp.globe.fitting import fit_maps, fit_scattered
 from harmonicgp.globe.grids import GridAxes, GridData, read_grid, to_dataarray
 from harmonicgp.globe.options import Options
-from harmonicgp.globe.reading import MapData, PointData, are_points, check_points, check_values, read
-from harmonicgp.globe.saving import FittedField, SavedField, read_field, write_field
+from harmonicgp.globe.reading import PointData, are_points, check_points, check_values, read
+from harmonicgp.globe.saving import FittedField, read_field, write_field
 from harmonicgp.globe.scores import field_scores
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.tables.columns import Array
 
 _Fit = Callable[[Any, Options], tuple[FittedField, dict[str, Any]]]
-_FITS: dict[type, _Fit] = {MapData: fit_maps, PointData: fit_scattered, CellTable: fit_cells}
+_FITS: dict[type, _Fit] = {GridData: fit_maps, PointData: fit_scattered, CellTable: fit_cells}
 #: Fitted attributes that a file holds as plain values.
 _PLAIN = (
     "notes_", "seconds_", "history_", "kernels_", "name_", "units_", "elbo_", "lengthscale_", "field_std_", "noise_std_",
@@ -158,12 +158,10 @@ class HarmonicGPGlobe(BaseEstimator):
         options = Options.of(self.get_params(deep=False))
         values = read(data, y, noise_std, options.by)
         field, attributes = _FITS[type(values)](values, options)
-        name, units, axes = None, None, None
-        if values.grid is not None:
-            name, units, axes = values.grid.name, values.grid.units, values.grid.axes
-        self._assign(
-            field, axes, attributes | {"name_": name, "units_": units, "seconds_": time.perf_counter() - start}
-        )
+        grid = values if isinstance(values, GridData) else values.grid
+        name, units, axes = (None, None, None) if grid is None else (grid.name, grid.units, grid.axes)
+        attributes |= {"name_": name, "units_": units, "seconds_": time.perf_counter() - start}
+        self._assign(field, axes, attributes)
         return self
 
     def _assign(self, field: FittedField, axes: GridAxes | None, attributes: dict[str, Any]) -> None:
@@ -310,12 +308,12 @@ class HarmonicGPGlobe(BaseEstimator):
         """Write the model to one file, whole or not at all. Loading computes the covariance of maps again."""
         field = self._fitted()
         plain = {name: getattr(self, name) for name in _PLAIN if hasattr(self, name)}
-        write_field(path, SavedField(self.get_params(deep=False), field, self.axes_, plain))
+        write_field(path, (self.get_params(deep=False), field, self.axes_, plain))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a model that `save` wrote."""
-        saved = read_field(path)
-        gp = cls(**saved.arguments)
-        gp._assign(saved.field, saved.axes, saved.attributes)
+        arguments, field, axes, attributes = read_field(path)
+        gp = cls(**arguments)
+        gp._assign(field, axes, attributes)
         return gp

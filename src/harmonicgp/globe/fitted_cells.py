@@ -127,16 +127,15 @@ def fit_cells(table: CellTable, options: Options) -> tuple[FittedCells, dict[str
     """Fit the cells as rows of a table. Also gives further fitted attributes of the estimator."""
     _check_options(table, options)
     grid, rows, notes = table.grid, table.rows, list(table.grid.notes)
-    places = grid.axes.latitudes[:, None], grid.axes.longitudes[None, :]
-    mean = MeanFunction.of(options.mean, *places, grid.values)
-    values = (grid.values - mean(*places)).ravel()
+    mean = MeanFunction.of(options.mean, *grid.axes.cells, grid.values)
+    values = (grid.values - mean(*grid.axes.cells)).ravel()
     present, complete = np.isfinite(values), np.isfinite(rows).all(1)
     if (present & ~complete).any():
         notes.append(f"{int((present & ~complete).sum()):,} cells without a covariate are not used.")
     used = present & complete
     if used.sum() < 3:
         raise ValueError(f"{used.sum()} cells have a value and all covariates: at least three are needed.")
-    errors = None if table.errors is None else np.sqrt(table.errors).ravel()[used]
+    errors = None if table.noise is None else np.sqrt(table.noise).ravel()[used]
     if errors is not None and np.isnan(errors).any():
         raise ValueError("noise_std is missing where the data have a value.")
     regressor = _regressor(options).fit(rows[used], values[used], noise_std=errors)

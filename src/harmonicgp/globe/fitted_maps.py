@@ -102,7 +102,7 @@ class FittedMaps:
 
     def on_grid(self, place: Place, variance: bool) -> tuple[Array, Array | None]:
         """Mean and variance of the field, [slices, rows, columns]."""
-        return self._moments(self._grid(place), variance, self.mean(*place.cells), place.slices)
+        return self._moments(self._grid(place), variance, self.mean(*place.axes.cells), place.slices)
 
     def at_points(self, X: Any, variance: bool) -> tuple[Array, Array | None]:
         """Mean and variance of the field at points, [n]; of slices, [slices, n]."""
@@ -116,7 +116,7 @@ class FittedMaps:
         """Fields drawn from the posterior, [n, slices, rows, columns]."""
         grid = self._grid(place)
         draws = [g.predictor.paths(n, seed + k, SAMPLE_FREQUENCIES)(grid) for k, g in enumerate(self.groups)]
-        return self._in_order(draws, 1, place.slices) * self.scale + self.mean(*place.cells)
+        return self._in_order(draws, 1, place.slices) * self.scale + self.mean(*place.axes.cells)
 
     def frequencies(self, frequencies: Sequence[int] | None) -> list[int]:
         """The frequencies of components; None is the first nine, or as many as there are."""

@@ -17,11 +17,12 @@ from harmonicgp.backend.memory import memory_kept
 from harmonicgp.features.evaluation import Roots
 from harmonicgp.globe.fields import Field, Points, coupling
 from harmonicgp.globe.fitted_maps import FittedMaps, SliceGroup, evaluate, predictors
-from harmonicgp.globe.grids import GridAxes
+from harmonicgp.globe.grids import GridAxes, GridData
 from harmonicgp.globe.learning import GlobeModel, Learned
 from harmonicgp.globe.mean import MeanFunction
 from harmonicgp.globe.options import Options
-from harmonicgp.globe.reading import MapData, PointData, standard_deviation
+from harmonicgp.globe.places import Source
+from harmonicgp.globe.reading import PointData, standard_deviation
 from harmonicgp.globe.training import EVEN, Progress, precision, train_on_grid, train_on_points
 from harmonicgp.inference import RootPosterior, closed_form, joint_deviations
 from harmonicgp.inference.statistics import EvaluationStatistics, gather_statistics, streaming_matvec
@@ -41,28 +42,27 @@ class MapForm:
     notes: tuple[str, ...] = ()
 
 
-def fit_maps(data: MapData, options: Options) -> tuple[FittedMaps, dict[str, Any]]:
+def fit_maps(grid: GridData, options: Options) -> tuple[FittedMaps, dict[str, Any]]:
     """Fit maps on a grid. Also gives further fitted attributes of the estimator."""
-    axes, values = data.grid.axes, data.grid.values
+    axes, values = grid.axes, grid.values
     present = int(np.isfinite(values).sum())
     if present < 3:
         raise ValueError(f"{present} cells have a value: at least three are needed.")
-    places = axes.latitudes[:, None], axes.longitudes[None, :]
-    mean, scale, values, errors = _standardise(values, data.errors, options.mean, *places)
+    mean, scale, values, errors = _standardise(values, grid.noise, options.mean, *axes.cells)
     fields = grid_fields(axes, values, errors, options.torch_device())
     with _progress(options.progress) as tell:
         learned = train_on_grid([field for _, field in fields], axes, scale, options, tell)
         tell(70)
         form = fit_grid(learned.model, fields, options)
         tell(100)
-    field = FittedMaps(learned.model, form.groups, mean, scale, data.source)
-    return field, _describe(learned, form, scale, data.grid.notes)
+    source = None if grid.template is None else Source.of(grid, options.by)
+    return FittedMaps(learned.model, form.groups, mean, scale, source), _describe(learned, form, scale, grid.notes)
 
 
 def fit_scattered(data: PointData, options: Options) -> tuple[FittedMaps, dict[str, Any]]:
     """Fit scattered points. Also gives further fitted attributes of the estimator."""
     places, device = (data.X[:, 1], data.X[:, 0]), options.torch_device()
-    mean, scale, values, errors = _standardise(data.y[None], data.errors, options.mean, *places)
+    mean, scale, values, errors = _standardise(data.y[None], data.noise, options.mean, *places)
     noise = None if errors is None else _tensor(errors, device)
     points = Points(_tensor(data.X, device), _tensor(values, device), noise)
     with _progress(options.progress) as tell:

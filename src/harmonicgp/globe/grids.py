@@ -48,6 +48,11 @@ class GridAxes:
     longitudes: Array  #: [columns], float64, degrees, in the convention and the order of the source, each meridian once
     order: int | None  #: n if all longitudes lie on a lattice of n around the circle
 
+    @property
+    def cells(self) -> tuple[Array, Array]:
+        """Latitudes [rows, 1] and longitudes [1, columns]."""
+        return self.latitudes[:, None], self.longitudes[None, :]
+
 
 @dataclass(frozen=True)
 class Template:
@@ -99,7 +104,7 @@ class GridData:
     units: str | None = None
     notes: tuple[str, ...] = ()  #: what was changed on reading
     template: Template | None = None  #: None for points
-    noise: Array | None = None  #: known noise of points, [rows, columns], NaN where missing
+    noise: Array | None = None  #: known variances of the noise, in the shape of the values, NaN where missing
 
 
 # From and to xarray --------------------------------------------------------------------------------------------------
@@ -237,11 +242,9 @@ def grid_from_points(lon: Array, lat: Array, y: Array, noise: Array | None = Non
     def on_cells(a: Array) -> Array:
         field = np.full(cells, np.nan)
         field[cell] = a
-        return field.reshape(len(latitudes), len(longitudes))
+        return field.reshape(1, len(latitudes), len(longitudes))
 
-    return GridData(
-        GridAxes(latitudes, longitudes, lattice[0]), on_cells(y)[None], noise=None if v is None else on_cells(v)
-    )
+    return GridData(GridAxes(latitudes, longitudes, lattice[0]), on_cells(y), noise=None if v is None else on_cells(v))
 
 
 def _without_repeats(values: Array, template: Template, subject: str) -> tuple[Array, tuple[str, ...]]:

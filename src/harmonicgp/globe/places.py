@@ -30,11 +30,6 @@ class Place:
         """Of results: slices, rows, columns; the first is -1, for any number."""
         return -1, len(self.axes.latitudes), len(self.axes.longitudes)
 
-    @property
-    def cells(self) -> tuple[Array, Array]:
-        """Latitudes [rows, 1] and longitudes [1, columns]."""
-        return self.axes.latitudes[:, None], self.axes.longitudes[None, :]
-
     def labelled(
         self, values: Array, name: str | None, units: str | None, words: str, first: tuple[str, Array] | None = None
     ) -> Any:
@@ -69,12 +64,12 @@ class Source:
             raise ValueError(f"a map of {', '.join(self.names)} has no dimensions {', '.join(self.dims)}.")
 
     @classmethod
-    def of(cls, grid: GridData, data: Any, by: str | None) -> Source:
-        """From a DataArray and what was read from it."""
+    def of(cls, grid: GridData, by: str | None) -> Source:
+        """Of maps that were read from a DataArray."""
         template = grid.template
         assert template is not None
         names = template.latitude, template.longitude
-        slices = np.asarray(data[by].values) if by in data.coords else np.arange(len(grid.values))
+        slices = np.asarray(template.frame[by].values) if by in template.frame.coords else np.arange(len(grid.values))
         dims = tuple(str(dim) for dim in template.frame.dims if dim in names)
         latitudes, longitudes = grid.axes.latitudes[template.rows], grid.axes.longitudes[template.columns]
         return cls(names, dims, latitudes, longitudes, slices, by)

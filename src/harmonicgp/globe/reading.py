@@ -10,7 +10,6 @@ import numpy as np
 
 from harmonicgp.globe.cells import CellTable, split_dataset
 from harmonicgp.globe.grids import GridData, axes_of, grid_from_points, read_grid
-from harmonicgp.globe.places import Source
 from harmonicgp.tables.columns import Array
 from harmonicgp.tables.inputs import moments
 
@@ -19,49 +18,35 @@ _SAME_PLACE = 1e-5  # degrees between coordinates of the data and of known error
 
 
 @dataclass(frozen=True)
-class MapData:
-    """One or several maps on a grid."""
-
-    grid: GridData
-    errors: Array | None = None  #: known variances of the noise, [slices, rows, columns]
-    source: Source | None = None  #: None for points that lie on a grid
-
-
-@dataclass(frozen=True)
 class PointData:
     """Values at scattered points."""
 
     X: Array  #: [n, 2], longitude and latitude in degrees
     y: Array  #: [n]
-    errors: Array | None = None  #: known variances of the noise, [n]
+    noise: Array | None = None  #: known variances of the noise, [n]
     grid: ClassVar[None] = None
 
 
-def read(data: Any, y: Any, noise_std: Any, by: str | None) -> MapData | PointData | CellTable:
+def read(data: Any, y: Any, noise_std: Any, by: str | None) -> GridData | PointData | CellTable:
     """Read a DataArray, a Dataset with the name y of its target, or points [n, 2] with values y, and their known errors."""
     covariates: dict[str, Any] = {}
     if hasattr(data, "data_vars"):
         (data, covariates), y = split_dataset(data, y), None
     if y is not None:
         return _read_points(data, y, noise_std, by)
-    if covariates or _has_inputs(data, by):
-        values: MapData | CellTable = CellTable.of(data, covariates)
-    else:
-        grid = read_grid(data)
-        values = MapData(grid, None, Source.of(grid, data, by))
-    return values if noise_std is None else replace(values, errors=known_variances(noise_std, data))
+    further = covariates or _has_inputs(data, by)
+    values = CellTable.of(data, covariates) if further else read_grid(data)
+    return values if noise_std is None else replace(values, noise=known_variances(noise_std, data))
 
 
-def _read_points(data: Any, y: Any, noise_std: Any, by: str | None) -> MapData | PointData:
+def _read_points(data: Any, y: Any, noise_std: Any, by: str | None) -> GridData | PointData:
     X = check_points(data)
     y = check_values(y, len(X))
     if by is not None:
         raise ValueError("by= takes slices of a DataArray; points have none.")
     errors = None if noise_std is None else known_variances(noise_std, y)
     grid = grid_from_points(X[:, 0], X[:, 1], y, errors)
-    if grid is None:
-        return PointData(X, y, errors)
-    return MapData(grid, None if grid.noise is None else grid.noise[None])
+    return PointData(X, y, errors) if grid is None else grid
 
 
 def _has_inputs(data: Any, by: str | None) -> bool:

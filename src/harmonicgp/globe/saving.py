@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,30 +23,24 @@ KIND, FORMAT = "globe", 1
 FittedField: TypeAlias = FittedMaps | FittedCells
 
 
-@dataclass(frozen=True)
-class SavedField:
-    """All that a file holds."""
-
-    arguments: dict[str, Any]  #: of the estimator
-    field: FittedField
-    axes: GridAxes | None  #: of the fitted grid
-    attributes: dict[str, Any]  #: fitted attributes that are plain values
+#: The arguments of the estimator, its field, the axes of the fitted grid, and fitted attributes that are plain values.
+FieldFile: TypeAlias = tuple[dict[str, Any], FittedField, GridAxes | None, dict[str, Any]]
 
 
-def write_field(path: str | Path, saved: SavedField) -> None:
+def write_field(path: str | Path, saved: FieldFile) -> None:
     """Write a file, whole or not at all."""
-    header, tensors = saved.field.state()
-    arguments, axes = dict(saved.arguments), saved.axes
+    arguments, field, axes, attributes = saved
+    header, tensors = field.state()
     if not isinstance(arguments["mean"], str):
-        arguments["mean"] = "constant"  # the field itself is among the tensors
-    header |= {"arguments": arguments, "order": None if axes is None else axes.order, "plain": saved.attributes}
+        arguments = arguments | {"mean": "constant"}  # the field itself is among the tensors
+    header |= {"arguments": arguments, "order": None if axes is None else axes.order, "plain": attributes}
     if axes is not None:
         for name in ("latitudes", "longitudes"):
             tensors[f"axes.{name}"] = torch.from_numpy(np.ascontiguousarray(getattr(axes, name)))
     write_container(Path(path), KIND, FORMAT, header, tensors)
 
 
-def read_field(path: str | Path) -> SavedField:
+def read_field(path: str | Path) -> FieldFile:
     """Read a file that `write_field` wrote."""
     container = read_container(Path(path), KIND, FORMAT)
     try:
@@ -57,14 +50,14 @@ def read_field(path: str | Path) -> SavedField:
         raise ModelFileError(f"{path} is not a model that this version of harmonicgp can read: {reason}") from error
 
 
-def _unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> SavedField:
+def _unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> FieldFile:
     options, axes, plain = Options.of(header["arguments"]), None, dict(header["plain"])
     if "axes.latitudes" in tensors:
         latitudes, longitudes = (tensors[f"axes.{name}"].numpy() for name in ("latitudes", "longitudes"))
         axes = GridAxes(latitudes, longitudes, header["order"])
     if "cells" in header:
-        return SavedField(header["arguments"], FittedCells.from_state(header, tensors), axes, plain)
+        return header["arguments"], FittedCells.from_state(header, tensors), axes, plain
     field = FittedMaps.from_state(header, tensors, options)
     if not math.isclose(float(plain["noise_std_"]), field.noise_std, rel_tol=1e-6):
         raise ValueError(f"a noise of {plain['noise_std_']} beside one of {field.noise_std}")
-    return SavedField(header["arguments"], field, axes, plain)
+    return header["arguments"], field, axes, plain

@@ -38,16 +38,21 @@ _STYLE = {
 MOST_CLASSES = len(_CYCLE)
 
 
+def draw(picture: Callable[[Axes], object]) -> bytes:
+    """The PNG of one pair of axes, at two hundred dots an inch, twice what a screen shows."""
+    buffer = BytesIO()
+    with styled_figure(5.2, 3.5, _STYLE, "a report with pictures") as figure:
+        picture(figure.add_subplot())
+        figure.savefig(buffer, format="png", dpi=200)
+    return buffer.getvalue()
+
+
 def drawn(picture: Callable[Concatenate[Axes, P], None]) -> Callable[P, bytes]:
-    """A function from numbers to the PNG of one pair of axes, at two hundred dots an inch, twice what a screen shows."""
+    """A function from numbers to a PNG, of one that draws them on axes."""
 
     @wraps(picture)
     def png(*args: P.args, **kwargs: P.kwargs) -> bytes:
-        buffer = BytesIO()
-        with styled_figure(5.2, 3.5, _STYLE, "a report with pictures") as figure:
-            picture(figure.add_subplot(), *args, **kwargs)
-            figure.savefig(buffer, format="png", dpi=200)
-        return buffer.getvalue()
+        return draw(lambda ax: picture(ax, *args, **kwargs))
 
     return png
 

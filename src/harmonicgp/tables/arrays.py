@@ -1,4 +1,4 @@
-"""What users give as targets and errors, as arrays."""
+"""Arrays from the targets, weights and errors that users pass."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from harmonicgp.tables.inputs import Array
 
 
 class NotNumbersError(ValueError, TypeError):
-    """Values that are no numbers: a TypeError to scikit-learn, a ValueError to everybody else."""
+    """Values are not numbers. scikit-learn expects a TypeError, and all others a ValueError."""
 
 
-def validated(estimator: Any, X: Any, *y: Any, **checks: Any) -> Any:
-    """scikit-learn's `validate_data` for arrays; where a column is at fault the error names it and says what to do."""
+def validate(estimator: Any, X: Any, *y: Any, **checks: Any) -> Any:
+    """Check an array with scikit-learn's `validate_data`. The error names the wrong column and says what to do."""
     if getattr(getattr(X, "dtype", None), "kind", "") in ("M", "m"):
         raise ValueError("X holds dates: arrays must be numbers; give a table (pandas, polars, Arrow) for dates.")
     try:
@@ -30,7 +30,7 @@ def validated(estimator: Any, X: Any, *y: Any, **checks: Any) -> Any:
 
 
 def _fault(X: Any) -> str | None:
-    """The first value of an array that is no finite number, in words."""
+    """A sentence on the first value of an array that is not a finite number; None without one."""
     rows: Array = np.asarray(None if hasattr(X, "tocsr") else plain_array(X))
     if rows.ndim != 2 or rows.dtype.kind == "c":
         return None
@@ -43,7 +43,7 @@ def _fault(X: Any) -> str | None:
                 if not np.isfinite(float(value)):
                     return _gap(rows, i, j)
             except (TypeError, ValueError):
-                what = "a missing value" if value is None else f"{str(value)[:40]!r}"
+                what = "a missing value" if value is None else repr(str(value)[:40])
                 return (
                     f"column {j} holds {what} in row {i}, which is no number: arrays must be numbers; give a table (pandas, "
                     "polars, Arrow) for text, dates and missing values"
@@ -58,7 +58,7 @@ def _gap(rows: Array, i: int, j: int) -> str:
 
 
 def numbers(y: Any) -> Any:
-    """Targets of a regression, as an array; what are no numbers is refused with a way out."""
+    """The targets of a regression as an array. Values that are not numbers raise an error that says what to do."""
     values = np.asarray(plain_array(y))
     if values.dtype.kind in "Mm":
         raise ValueError("y holds dates: give numbers, such as days since a start.")
@@ -72,7 +72,7 @@ def numbers(y: Any) -> Any:
             if isinstance(value, date | timedelta):
                 raise ValueError("y holds dates: give numbers, such as days since a start.")
             if isinstance(value, complex):
-                return values  # scikit-learn has words for it
+                return values  # scikit-learn raises the error
             try:
                 float(value)
             except (TypeError, ValueError):
@@ -83,12 +83,12 @@ def numbers(y: Any) -> Any:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is None, not a number, or pandas' NA, which refuses to be compared."""
+    """Whether a value is None, NaN, or pandas' NA, which cannot be compared."""
     return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
 
 
 def plain_array(y: Any) -> Any:
-    """Frames and series of any library as arrays."""
+    """The array of a frame or a series of any library."""
     if type(y).__module__.startswith("pyarrow"):
         if hasattr(y, "column_names"):
             return np.column_stack([column.to_numpy() for column in y.columns])
@@ -98,7 +98,7 @@ def plain_array(y: Any) -> Any:
 
 
 def weights_of(sample_weight: Any, X: Any) -> Array | None:
-    """Weights, one a row of X, none negative and some positive; None for all one."""
+    """The weights of the rows of X; None where all are one. Weights are not negative, and some are positive."""
     if sample_weight is None:
         return None
     rows = np.empty((n_rows(X), 1))
@@ -110,12 +110,11 @@ def weights_of(sample_weight: Any, X: Any) -> Array | None:
 
 def n_rows(X: Any) -> int:
     """The number of rows of an array or a frame."""
-    rows = getattr(X, "num_rows", None)  # Arrow's
-    return int(rows) if rows is not None else len(X)
+    return len(X)
 
 
 def target_names(y: Any) -> list[str]:
-    """The names of targets, where they have any."""
+    """The names of the targets; empty where they have none."""
     columns = getattr(y, "column_names", None) or getattr(y, "columns", None)
     if columns is not None and not callable(columns):
         return [str(name) for name in columns]
@@ -124,7 +123,7 @@ def target_names(y: Any) -> list[str]:
 
 
 def known_errors(noise_std: Any, n: int) -> Array:
-    """Known standard deviations, one a row."""
+    """The known standard deviations of n rows."""
     errors = np.asarray(plain_array(noise_std), dtype=np.float64).reshape(-1)
     if len(errors) != n or not np.isfinite(errors).all() or bool((errors < 0).any()):
         raise ValueError(f"noise_std must be {n} finite numbers, one a row and none negative; got {len(errors)}.")

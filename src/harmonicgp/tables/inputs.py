@@ -1,4 +1,4 @@
-"""Numbers to model inputs: idle columns dropped, skewed ones warped, all standardised, and turned to principal axes or not."""
+"""Encoded columns to model inputs: idle columns are dropped, skewed ones warped, and all are standardised."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Warp:
 
     @property
     def slope(self) -> float:
-        """The slope from end to end, which carries the map beyond its knots; one for a single knot."""
-        return _overall(self.values, self.scores) if len(self.values) > 1 else 1.0
+        """The slope of the map beyond its knots."""
+        return _outer_slope(self.values, self.scores)
 
     def __call__(self, x: Array) -> Array:
         """Normal scores."""
@@ -64,36 +64,33 @@ class Warp:
         return np.log(np.where(outside, self.slope, slopes[place]))
 
 
-def _overall(x: Array, y: Array) -> float:
-    """The slope from end to end, which carries a map beyond its knots."""
-    return float((y[-1] - y[0]) / (x[-1] - x[0]))
+def _outer_slope(x: Array, y: Array) -> float:
+    """The slope from the first knot to the last, with which a map goes on beyond them; one for a single knot."""
+    return float((y[-1] - y[0]) / (x[-1] - x[0])) if len(x) > 1 else 1.0
 
 
 def _interpolate(at: Array, x: Array, y: Array) -> Array:
-    if len(x) < 2:
-        return np.full_like(at, float(y[0])) + (at - x[0])
-    inside = np.interp(at, x, y)
-    slope = _overall(x, y)
-    return inside + slope * (np.minimum(at - x[0], 0.0) + np.maximum(at - x[-1], 0.0))
+    return np.interp(at, x, y) + _outer_slope(x, y) * (np.minimum(at - x[0], 0.0) + np.maximum(at - x[-1], 0.0))
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The encoded columns that a model uses, and what is known of them."""
+    """The encoded columns that a model uses, and their properties."""
 
     used: tuple[int, ...]  #: in the order of the model's columns
     kinds: Mapping[int, Kind] = field(default_factory=dict)  #: by encoded column
-    raw: frozenset[int] = frozenset()  #: columns that keep their units (those of a kind, and what a kernel reads so)
+    raw: frozenset[int] = frozenset()  #: columns that keep their units: those of a kind, and those that a kernel reads
     skewed: tuple[int, ...] = ()
     image: tuple[int, int] | None = None
     notes: tuple[str, ...] = ()
-    repeats: tuple[int, ...] = ()  #: columns that are left out because they repeat others
+    repeats: tuple[int, ...] = ()  #: columns that repeat others and are not used
 
     @classmethod
     def as_given(cls, X: Array, counts: Array | None, kinds: Mapping[int, Kind], raw: Sequence[int] = ()) -> Columns:
         """All columns in their order, for a kernel or an action that names them by number."""
-        kept = frozenset(kinds) | frozenset(raw)
-        return cls(tuple(range(X.shape[1])), dict(kinds), kept, _skewed(X, counts, set(range(X.shape[1])) - kept))
+        unscaled = frozenset(kinds) | frozenset(raw)
+        scales = {j: moments(X[:, j], counts) for j in range(X.shape[1]) if j not in unscaled}
+        return cls(tuple(range(X.shape[1])), dict(kinds), unscaled, _skewed(X, counts, scales))
 
     @classmethod
     def find(
@@ -104,25 +101,25 @@ class Columns:
         names: Sequence[str],
         image: tuple[int, int] | None = None,
     ) -> Columns:
-        """Those of a kind first; constant and duplicate ones dropped, with a note for each; skewed ones found."""
+        """Choose the columns, those of a kind first. Constant and duplicate columns are dropped, with a note for each."""
         special = sorted(kinds, key=lambda j: ({"longitude": 0, "latitude": 1}.get(str(kinds[j]), 2), j))
         plain = [j for j in range(X.shape[1]) if j not in kinds]
         if image is not None:
             return cls(tuple(plain), {}, image=image)
-        notes = []
-        scales = {j: moments(X[:, j], counts) for j in plain}
+        scales, notes = {j: moments(X[:, j], counts) for j in plain}, []
         constant = [j for j in plain if is_constant(X[:, j], scales[j])]
         if constant:
             notes.append(f"constant columns are not used: {_listed([names[j] for j in constant])}.")
         varying = [j for j in plain if j not in constant]
-        duplicate = _duplicates(X, counts, varying, scales)
-        for j, other in duplicate.items():
+        duplicates = _duplicates(X, counts, varying, scales)
+        for j, other in duplicates.items():
             notes.append(f"{_column(names[j])} repeats {names[other]} and is not used.")
-        kept = [j for j in varying if j not in duplicate]
-        skewed = _skewed(X, counts, kept)
-        if not kept and not special:
-            kept = plain[:1]  # a constant to stand on
-        return cls((*special, *kept), dict(kinds), frozenset(special), skewed, None, tuple(notes), tuple(duplicate))
+        informative = [j for j in varying if j not in duplicates]
+        skewed = _skewed(X, counts, {j: scales[j] for j in informative})
+        if not informative and not special:
+            informative = plain[:1]  # a model needs a column, if only a constant one
+        used = (*special, *informative)
+        return cls(used, dict(kinds), frozenset(special), skewed, None, tuple(notes), tuple(duplicates))
 
     def with_periods(self, periods: Iterable[tuple[int, float]]) -> Columns:
         """The same with some columns taken as periodic."""
@@ -236,9 +233,9 @@ def moments(x: Array, counts: Array | None) -> tuple[float, float]:
     return mean * unit, std * unit
 
 
-def is_constant(x: Array, found: tuple[float, float]) -> bool:
-    """Whether the spread of x, of these moments, is no more than the rounding of its values."""
-    return found[1] == 1.0 and float(np.ptp(x / (np.abs(x).max() or 1.0))) <= 1e-9
+def is_constant(x: Array, scale: tuple[float, float]) -> bool:
+    """Whether x, of these mean and standard deviation, varies no more than its values are rounded."""
+    return scale[1] == 1.0 and float(np.ptp(x / (np.abs(x).max() or 1.0))) <= 1e-9
 
 
 def check_size(X: Array, names: Sequence[str]) -> None:
@@ -251,24 +248,22 @@ def check_size(X: Array, names: Sequence[str]) -> None:
         )
 
 
-def _skewed(X: Array, counts: Array | None, columns: Iterable[int]) -> tuple[int, ...]:
-    """Those of the columns that are skewed, and take more than a few values."""
-    found = []
-    for j in sorted(columns):
-        scale = moments(X[:, j], counts)
-        if not is_constant(X[:, j], scale) and abs(_skewness(X[:, j], counts, *scale)) > SKEWED:
-            found.append(j)
-    return tuple(j for j in found if len(np.unique(X[:10_000, j])) > 10)
-
-
-def _skewness(x: Array, counts: Array | None, mean: float, std: float) -> float:
-    return float(np.average(((x - mean) / std).clip(-1e3, 1e3) ** 3, weights=counts))
+def _skewed(X: Array, counts: Array | None, scales: Mapping[int, tuple[float, float]]) -> tuple[int, ...]:
+    """The columns that are skewed and take more than a few values; `scales` are their means and standard deviations."""
+    skewed = []
+    for j, (mean, std) in scales.items():
+        x = X[:, j]
+        if not is_constant(x, (mean, std)):
+            skewness = float(np.average(((x - mean) / std).clip(-1e3, 1e3) ** 3, weights=counts))
+            if abs(skewness) > SKEWED and len(np.unique(x[:10_000])) > 10:
+                skewed.append(j)
+    return tuple(skewed)
 
 
 def _duplicates(
     X: Array, counts: Array | None, columns: list[int], scales: Mapping[int, tuple[float, float]]
 ) -> dict[int, int]:
-    """Columns that are a multiple of an earlier one, up to a constant: column -> the earlier one."""
+    """The earlier column of each column that is a multiple of one, up to a constant."""
     if len(columns) < 2:
         return {}
     rows = X[:, columns]
@@ -276,18 +271,18 @@ def _duplicates(
     weighted = standard if counts is None else standard * counts[:, None]
     total = len(X) if counts is None else float(counts.sum())
     correlation = np.abs(weighted.T @ standard) / total
-    found: dict[int, int] = {}
+    originals: dict[int, int] = {}
     for i, j in enumerate(columns):
         for earlier in np.flatnonzero(correlation[i, :i] > 1 - 1e-9):
             sign = np.sign(float(weighted[:, i] @ standard[:, earlier]))
-            if columns[earlier] not in found and np.abs(standard[:, i] - sign * standard[:, earlier]).max() < 1e-6:
-                found[j] = columns[earlier]
+            if columns[earlier] not in originals and np.abs(standard[:, i] - sign * standard[:, earlier]).max() < 1e-6:
+                originals[j] = columns[earlier]
                 break
-    return found
+    return originals
 
 
 def _column(name: str) -> str:
-    """A name as a sentence has it: columns of an array are called "column 3" already."""
+    """A name for a sentence. Columns of an array have the name "column 3" already."""
     return name if name.startswith("column ") else f"column {name}"
 
 

@@ -22,23 +22,23 @@ def check_kinds(columns: Mapping[str | int, Kind] | None, names: Sequence[str] |
     if columns is None:
         return {}
     if not isinstance(columns, Mapping):
-        raise TypeError(f"columns must be a dict from columns to kinds; got {type(columns).__name__}.")
+        raise TypeError(
+            'columns must be a dict such as {"lon": "longitude", "lat": "latitude", "hour": ("periodic", 24)}, or '
+            f'("image", (height, width)); got {columns!r}.'
+        )
     kinds: dict[int, Kind] = {}
     for key, kind in columns.items():
         number = _column_number(key, names, d)
         if number in kinds:
             raise ValueError(f"columns speaks twice of the same column: {key!r} is column {number}.")
         kinds[number] = _check_kind(key, kind)
-    counts = Counter(kinds.values())
-    pairs: tuple[tuple[Kind, Kind], ...] = ("latitude", "longitude"), ("longitude", "latitude")
-    for kind, partner in pairs:
-        if counts[kind] > 1:
-            raise ValueError(
-                f"columns declares more than one {kind}: one pair of latitude and longitude is understood."
-            )
-        if counts[kind] and not counts[partner]:
-            rather = " (a longitude alone is ('periodic', 360))" if kind == "longitude" else ""
-            raise ValueError(f"columns declares a {kind} and no {partner}: name both{rather}.")
+    counts = Counter(map(str, kinds.values()))
+    for one, other in (("latitude", "longitude"), ("longitude", "latitude")):
+        if counts[one] > 1:
+            raise ValueError(f"columns declares more than one {one}: one pair of latitude and longitude is understood.")
+        if counts[one] and not counts[other]:
+            rather = " (a longitude alone is ('periodic', 360))" if one == "longitude" else ""
+            raise ValueError(f"columns declares a {one} and no {other}: name both{rather}.")
     return kinds
 
 

@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_y, check_consistent_length, validate_data
 
 from harmonicgp._validation import whole_number
-from harmonicgp.tables.arrays import is_missing, known_errors, numbers, plain_array, target_names, validated, weights_of
+from harmonicgp.tables.arrays import is_missing, known_errors, numbers, plain_array, target_names, validate, weights_of
 from harmonicgp.tables.encoder import Missing, TableEncoder, is_frame
 from harmonicgp.tables.inputs import Array, check_size
 from harmonicgp.tables.kinds import Kind, check_kinds
@@ -42,16 +42,16 @@ class ColumnEncoding:
     ) -> tuple[ColumnEncoding, Array]:
         """The encoding of X and its encoded rows [n, d]; `columns` and `missing` as the estimators take them."""
         image = image_size(columns)
-        declared = None if image is not None else _declared_kinds(columns)
+        declared = None if image is not None else columns
         if is_table(X):
             _learn_names(X, estimator)
             encoder = TableEncoder.fit(X, declared, missing, weights)
             rows = encoder.transform(X, warn=False)  # rows of weight zero may hold what the fit does not see
             encoding = cls(encoder, list(encoder.encoded_names), dict(encoder.kinds), image)
         else:
-            rows = validated(estimator, X, reset=True)
+            rows = validate(estimator, X, reset=True)
             d = rows.shape[1]
-            encoding = cls(None, [f"column {j}" for j in range(d)], check_kinds(declared or {}, None, d), image)
+            encoding = cls(None, [f"column {j}" for j in range(d)], check_kinds(declared, None, d), image)
         encoding._check(rows)
         return encoding, rows
 
@@ -66,7 +66,7 @@ class ColumnEncoding:
                 "the model was fitted to a table whose columns hold text, dates or gaps: give a table with the columns "
                 f"{', '.join(self.encoder.names)}."
             )
-        rows: Array = validated(estimator, X, reset=False)
+        rows: Array = validate(estimator, X, reset=False)
         return rows
 
     @property
@@ -295,15 +295,6 @@ def image_size(columns: Any) -> tuple[int, int] | None:
         )
     h, w = size
     return whole_number(h, "the height of an image", 1), whole_number(w, "the width of an image", 1)
-
-
-def _declared_kinds(columns: Any) -> Mapping[str | int, Kind] | None:
-    if columns is not None and not isinstance(columns, Mapping):
-        raise TypeError(
-            'columns must be a dict such as {"lon": "longitude", "lat": "latitude", "hour": ("periodic", 24)}, or '
-            f'("image", (height, width)); got {columns!r}.'
-        )
-    return columns
 
 
 def _learn_names(X: Any, estimator: Any) -> None:

@@ -24,13 +24,7 @@ if TYPE_CHECKING:
 
 def read_table(path: str | os.PathLike[str]) -> pyarrow.Table:
     """A whole CSV or Parquet file."""
-    path, suffix = _existing(path)
-    if is_parquet(suffix):
-        with plain_errors(path), _open_parquet(path) as file:
-            table = file.read()
-    else:
-        table = arrow().concat_tables(list(_csv_tables(path, suffix)))
-    return _with_rows(table, path)
+    return arrow().concat_tables(stream_table(path))
 
 
 def stream_table(path: str | os.PathLike[str], batch_rows: int = 65536) -> Iterator[pyarrow.Table]:
@@ -44,10 +38,7 @@ def stream_table(path: str | os.PathLike[str], batch_rows: int = 65536) -> Itera
         >>> [table.to_pydict() for table in stream_table(file, batch_rows=2)]
         [{'x': [1.0, 2.0], 'y': ['a', 'b']}, {'x': [2.5], 'y': ['c']}]
     """
-    path, suffix = _existing(path)
-    whole_number(batch_rows, "batch_rows", 1)
-    tables = _parquet_tables(path, batch_rows) if is_parquet(suffix) else _csv_tables(path, suffix)
-    return _regrouped(tables, batch_rows)
+    return (table for table, _ in stream_rows(path, batch_rows))
 
 
 def stream_rows(path: str | os.PathLike[str], batch_rows: int = 65536) -> Iterator[tuple[pyarrow.Table, pyarrow.Table]]:
@@ -95,32 +86,14 @@ def _existing(path: str | os.PathLike[str]) -> tuple[Path, str]:
     return path, suffix
 
 
-def _with_rows(table: pyarrow.Table, path: Path) -> pyarrow.Table:
-    if not table.num_rows:
-        raise ValueError(f"{path} has no rows.")
-    return table
-
-
-def _open_parquet(path: Path) -> Any:
-    return arrow("parquet").ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)  # columns are not read whole
-
-
 def _parquet_tables(path: Path, batch_rows: int) -> Iterator[pyarrow.Table]:
     pa = arrow()
-    with plain_errors(path), _open_parquet(path) as file:
+    settings = {"buffer_size": 1 << 20, "pre_buffer": False}  # columns are not read whole
+    with plain_errors(path), arrow("parquet").ParquetFile(path, **settings) as file:
         if not file.metadata.num_rows:
             raise ValueError(f"{path} has no rows.")
         for batch in file.iter_batches(batch_size=batch_rows):
             yield pa.Table.from_batches([batch])
-
-
-def _csv_tables(path: Path, suffix: str) -> Iterator[pyarrow.Table]:
-    """The blocks of a CSV file, each with the types that fit all of them."""
-    schema = _csv_schema(path, suffix)
-    for block in _csv_blocks(path, suffix, schema.names):
-        with plain_errors(path):
-            table = block.cast(schema)
-        yield table
 
 
 def _csv_rows(path: Path, suffix: str, batch_rows: int) -> Iterator[tuple[pyarrow.Table, pyarrow.Table]]:
@@ -176,9 +149,8 @@ def _header(path: Path, suffix: str) -> list[str]:
         if file.read(2) in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16, as spreadsheets write it
             raise ValueError(f"{path} is not UTF-8 text: save it as UTF-8.")
     options = _csv_options(suffix, None)
-    options["parse_options"].invalid_row_handler = lambda _: (
-        "skip"
-    )  # whoever reads the rows says what is wrong with them
+    # Whoever reads the rows says what is wrong with them.
+    options["parse_options"].invalid_row_handler = lambda _: "skip"
     with plain_errors(path), csv.open_csv(path, **options) as reader:
         names: list[str] = list(reader.schema.names)
     twice = sorted({name for name in names if names.count(name) > 1})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -15,18 +15,18 @@ Transform: TypeAlias = Literal["log", "quantile"]
 
 @dataclass(frozen=True)
 class Target:
-    """A monotone map of every target to one of mean zero and variance one."""
+    """The monotone maps of targets to model targets, which have mean zero and variance one."""
 
     transform: Transform | None
     centre: Array  #: [P]
     scale: Array  #: [P]
-    warps: tuple[Warp, ...] = field(default=())
+    warps: tuple[Warp, ...] = ()
 
     @classmethod
     def fit(
         cls, y: Array, counts: Array | None = None, transform: Transform | None = None, names: Sequence[str] = ()
     ) -> Target:
-        """From targets y [N, P]."""
+        """Fit the maps to targets y [N, P]."""
         labels = list(names) or (["y"] if y.shape[1] == 1 else [f"y{i}" for i in range(y.shape[1])])
         check_size(y, labels)
         if transform is not None and transform not in get_args(Transform):
@@ -38,12 +38,13 @@ class Target:
                 'or use "quantile".'
             )
         warps = tuple(Warp.fit(column, counts) for column in y.T) if transform == "quantile" else ()
-        bare = cls(transform, np.zeros(y.shape[1]), np.ones(y.shape[1]), warps)
-        found = [moments(column, counts) for column in bare.forward(y)]
-        return cls(transform, np.array([m for m, _ in found]), np.array([s for _, s in found]), warps)
+        unscaled = cls(transform, np.zeros(y.shape[1]), np.ones(y.shape[1]), warps)
+        scales = [moments(column, counts) for column in unscaled.forward(y)]
+        centre, scale = (np.array(part) for part in zip(*scales, strict=True))
+        return cls(transform, centre, scale, warps)
 
     def forward(self, y: Array) -> Array:
-        """Targets [n, P] to model targets [P, n]; no number where a target cannot be."""
+        """Model targets [P, n] of targets [n, P]; NaN where the transform has no value."""
         with np.errstate(divide="ignore", invalid="ignore"):
             if self.transform == "log":
                 z = np.log(y).T
@@ -54,7 +55,7 @@ class Target:
         return (z - self.centre[:, None]) / self.scale[:, None]
 
     def inverse(self, z: Array) -> Array:
-        """Model targets [P, ...] to targets, same shape."""
+        """Targets of model targets [P, ...], in the same shape."""
         wide = (slice(None),) + (None,) * (z.ndim - 1)
         z = z * self.scale[wide] + self.centre[wide]
         if self.transform == "log":
@@ -65,7 +66,7 @@ class Target:
         return z
 
     def log_slope(self, y: Array) -> Array:
-        """The logarithm of dz/dy at y [n, P], [P, n]."""
+        """The logarithm of the slope dz/dy, [P, n], at targets y [n, P]."""
         base = -np.log(self.scale)[:, None]
         if self.transform == "log":
             with np.errstate(divide="ignore", invalid="ignore"):
