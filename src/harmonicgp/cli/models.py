@@ -92,7 +92,12 @@ def fit_table(path: Path, targets: list[str], options: dict[str, Any], run: FitR
     model = new_estimator(task, options | {"random_state": run.seed, "progress": say.progress})
     training, testing = task.split(run.test_fraction, run.seed)
     say("rows", f"{len(training):,} to learn from, {len(testing):,} set aside")
-    _fit(model, training, options.get("checkpoint_dir"))
+    try:
+        model.fit(training.X, training.y, **training.per_row)
+    except KeyboardInterrupt:
+        folder = options.get("checkpoint_dir")
+        state = f"the same command goes on from {folder}" if folder else "nothing was written"
+        raise KeyboardInterrupt(f"stopped; {state}.") from None
     say_fit(model, say)
     model.save(run.output)
     say("model", str(run.output))
@@ -100,14 +105,6 @@ def fit_table(path: Path, targets: list[str], options: dict[str, Any], run: FitR
         _score(model, testing, run)
     if run.report:
         say("report", str(run.report))
-
-
-def _fit(model: Any, training: TableTask, checkpoint_dir: Path | None) -> None:
-    try:
-        model.fit(training.X, training.y, **training.per_row)
-    except KeyboardInterrupt:
-        goes_on = f"the same command goes on from {checkpoint_dir}" if checkpoint_dir else "nothing was written"
-        raise KeyboardInterrupt(f"stopped; {goes_on}.") from None
 
 
 def _score(model: Any, testing: TableTask, run: FitRun) -> None:

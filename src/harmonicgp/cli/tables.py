@@ -93,6 +93,7 @@ class TableTask:
     def split(self, fraction: float, seed: int) -> tuple[TableTask, TableTask]:
         """Rows to learn from and rows set aside, both in the order of the table; a seed always sets the same aside."""
         import numpy as np
+        import pyarrow
 
         n = len(self)
         aside = np.zeros(n, dtype=bool)
@@ -101,12 +102,8 @@ class TableTask:
         if self.classify:  # a class that is not learned cannot be scored
             y = np.asarray(self.y)
             aside &= np.isin(y, np.unique(y[~aside]))
-        return self._rows(~aside), self._rows(aside)
-
-    def _rows(self, mask: Any) -> TableTask:
-        import pyarrow
-
-        return replace(self, table=self.table.filter(pyarrow.array(mask)))
+        training, testing = (replace(self, table=self.table.filter(pyarrow.array(mask))) for mask in (~aside, aside))
+        return training, testing
 
 
 def read_rows(path: Path, say: Speaker, wanted: Sequence[str | None], levels: Sequence[str] = ()) -> Any:

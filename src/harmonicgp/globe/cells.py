@@ -127,10 +127,8 @@ def as_numbers(values: Array, name: str) -> Array:
 def _on_cells(name: str, covariate: Any, frame: Any) -> Array:
     """A covariate on every cell of a DataArray, [slices, rows, columns]; NaN where it is missing."""
     if covariate.dtype.kind not in "fiub":
-        raise ValueError(
-            f"the covariate {name!r} has values of type {covariate.dtype}: it must be numbers. Encode it, or drop it from "
-            "the Dataset."
-        )
+        message = f"the covariate {name!r} has values of type {covariate.dtype}, not numbers"
+        raise ValueError(f"{message}: encode it, or drop {name} from the Dataset.")
     unknown = [str(dim) for dim in covariate.dims if dim not in frame.dims]
     if unknown:
         raise ValueError(f"the covariate {name!r} has the dimensions {', '.join(unknown)}, which the field has not.")

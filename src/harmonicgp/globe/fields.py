@@ -55,11 +55,6 @@ class Points:
     values: Tensor  #: [slices, n]
     noise: Tensor | None = None  #: known noise variances, [n]
 
-    def rows(self, chosen: Tensor) -> Points:
-        """Some of the places, in float64."""
-        noise = None if self.noise is None else self.noise[chosen].double()
-        return Points(self.X[chosen].double(), self.values[:, chosen].double(), noise)
-
 
 def coupling(weights: Tensor, longitudes: Tensor, t: int = 16) -> float:
     """How unevenly rows are observed, by weights [rows, columns]: the largest of their first harmonics, as a share.

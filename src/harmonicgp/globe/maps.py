@@ -32,19 +32,12 @@ _DPI = 110
 _MISSING = "#d3d7dc"
 _COLOURS = {"signed": "RdYlBu_r", "positive": "viridis"}
 _STYLE = {
-    "font.size": 10,
     "axes.titlesize": 10.5,
     "figure.titlesize": 12,
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
     "xtick.color": "#3b434b",
     "ytick.color": "#3b434b",
-    "legend.fontsize": 9,
-    "legend.frameon": False,
-    "axes.edgecolor": "#57606a",
-    "axes.linewidth": 0.7,
-    "axes.formatter.useoffset": False,
-    "figure.facecolor": "white",
 }
 
 

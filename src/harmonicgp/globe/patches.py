@@ -33,7 +33,10 @@ def patches(X: Tensor, values: Tensor, noise: Tensor | None, seed: int = 0) -> l
     else:
         places = unit_vectors(X.double())
         chosen = [(places @ places[i]).topk(NEIGHBOURS).indices for i in order[:NEAR]] + [order[:ANYWHERE]]
-    return [Points(X, values, noise).rows(rows) for rows in chosen]
+    return [
+        Points(X[rows].double(), values[:, rows].double(), None if noise is None else noise[rows].double())
+        for rows in chosen
+    ]
 
 
 def field_patches(fields: Sequence[Field], seed: int = 0) -> list[Points]:

@@ -92,16 +92,14 @@ class Source:
                 )
             return list(range(len(self.slices)))
         wanted = np.atleast_1d(where[by].values)
-        same_kind = wanted.dtype.kind == self.slices.dtype.kind
-        keys = (wanted.astype(self.slices.dtype) if same_kind else wanted).tolist()
-        positions = {value: k for k, value in enumerate(self.slices.tolist())}
-        for key, value in zip(keys, wanted, strict=True):
-            if key not in positions:
-                raise ValueError(
-                    f"no slice was fitted for {by} = {value}: predictions are for the {len(positions)} slices from "
-                    f"{self.slices[0]} to {self.slices[-1]}. Fit without by= to make {by} an input."
-                )
-        return [positions[key] for key in keys]
+        matches = wanted[:, None] == self.slices
+        absent = ~matches.any(1)
+        if absent.any():
+            raise ValueError(
+                f"no slice was fitted for {by} = {wanted[absent][0]}: predictions are for the {len(self.slices)} slices from "
+                f"{self.slices[0]} to {self.slices[-1]}. Fit without by= to make {by} an input."
+            )
+        return [int(number) for number in matches.argmax(1)]
 
     def _frame(self) -> Any:
         coords = dict(zip(self.names, (self.latitudes, self.longitudes), strict=True))

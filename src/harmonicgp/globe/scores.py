@@ -14,12 +14,9 @@ def field_scores(mean: Array, variance: Array, y: Array, weights: Array) -> dict
     error = (y - mean) ** 2
     nll = 0.5 * (np.log(2 * np.pi * variance) + error / variance)
     inside = error <= 1.959963984540054**2 * variance
-    weights = weights / weights.sum()
-    return {
-        "rmse": float(np.sqrt(error.mean())),
-        "nll": float(nll.mean()),
-        "coverage": float(inside.mean()),
-        "rmse_by_area": float(np.sqrt((weights * error).sum())),
-        "nll_by_area": float((weights * nll).sum()),
-        "coverage_by_area": float((weights * inside).sum()),
-    }
+    scores = {}
+    for suffix, weight in (("", None), ("_by_area", weights)):
+        scores[f"rmse{suffix}"] = float(np.sqrt(np.average(error, weights=weight)))
+        scores[f"nll{suffix}"] = float(np.average(nll, weights=weight))
+        scores[f"coverage{suffix}"] = float(np.average(inside, weights=weight))
+    return scores

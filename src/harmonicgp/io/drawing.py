@@ -24,6 +24,17 @@ BLUE, ORANGE, GREEN, PINK, SKY, GREY, BLACK = (
 )
 
 
+_STYLE = {  # of all pictures
+    "font.size": 10,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "axes.edgecolor": "#57606a",
+    "axes.linewidth": 0.7,
+    "axes.formatter.useoffset": False,
+    "figure.facecolor": "white",
+}
+
+
 def text(value: object, most: int = 32) -> str:
     """A user's words as matplotlib may draw them: one line, not too long, no formula language."""
     line = "".join(c if c.isprintable() else " " for c in str(value).encode("utf-8", "replace").decode())
@@ -33,9 +44,9 @@ def text(value: object, most: int = 32) -> str:
 
 @contextmanager
 def styled_figure(width: float, height: float, style: Mapping[str, Any], purpose: str) -> Iterator[Figure]:
-    """A figure in inches; matplotlib's settings are those of `style` inside, and as before afterwards."""
+    """A figure in inches; matplotlib's settings are ours and `style` inside, and as before afterwards."""
     styles = require("matplotlib.style", "plot", purpose)
     figures = require("matplotlib.figure", "plot", purpose)
-    with styles.context(["default", dict(style)]), warnings.catch_warnings():
+    with styles.context(["default", _STYLE, dict(style)]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # a name in letters that the font lacks
         yield figures.Figure(figsize=(width, height), layout="constrained")

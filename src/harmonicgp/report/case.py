@@ -104,10 +104,6 @@ class Case:
         assert isinstance(self.scores, Scores)
         return self.scores.targets[p] if self.scores.targets else self.scores
 
-    def noise_arguments(self, rows: Array) -> dict[str, Array]:
-        """Known errors of some rows, as keyword arguments of a model's methods."""
-        return {} if self.noise_std is None else {"noise_std": self.noise_std[rows]}
-
     def columns(self, places: list[int]) -> Array | None:
         """Encoded columns of the sample, [s, k], where X holds them unchanged; else None."""
         names = self.encoded_names

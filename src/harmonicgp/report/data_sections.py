@@ -146,7 +146,8 @@ def _calibration_values(scores: Scores) -> dict[str, Any]:
     half = len(scores.pit) // 2
     inside = np.cumsum(scores.pit[half:] + scores.pit[:half][::-1]) / scores.rows
     odd = [level for level in LEVELS if not _by_chance(scores, level)]
-    level = max(odd, key=lambda level: _distance(scores, level)) if odd else 0.9
+    distances = {level: abs(scores.coverage[level] - level) / np.sqrt(level * (1 - level)) for level in odd}
+    level = max(odd, key=distances.__getitem__, default=0.9)
     return {
         "scores": scores,
         "intervals": [(level, *binomial_band(scores.rows, level)) for level in LEVELS],
@@ -162,10 +163,6 @@ def _by_chance(scores: Scores, level: float) -> bool:
     """Whether chance explains the coverage of a level, one of several."""
     low, high = binomial_band(scores.rows, level, 1 - 0.05 / len(LEVELS))
     return low <= scores.coverage[level] <= high
-
-
-def _distance(scores: Scores, level: float) -> float:
-    return abs(scores.coverage[level] - level) / float(np.sqrt(level * (1 - level)))
 
 
 def _reliability_values(scores: ClassificationScores) -> dict[str, Any]:

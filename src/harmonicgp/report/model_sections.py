@@ -175,7 +175,8 @@ def _curves(case: Case, x: Array, z: Array) -> list[tuple[str, bytes]]:
         return [("", pictures.curve(x[rows], None, p[:, shown], labels, None, z, name, "probability"))]
     P = len(case.names)
     mean = np.asarray(case.model.predict(part)).reshape(-1, P)
-    band = case.model.predict_quantiles(part, [0.05, 0.95], **case.noise_arguments(case.sample[rows]))
+    noise = {} if case.noise_std is None else {"noise_std": case.noise_std[case.sample[rows]]}
+    band = case.model.predict_quantiles(part, [0.05, 0.95], **noise)
     band = np.asarray(band).reshape(-1, 2, P)
     return [
         (

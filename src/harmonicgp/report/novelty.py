@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +29,7 @@ class Novelty:
         """Compare rows with those of the fit. The `UnseenWarning`s are returned, not shown; other warnings are shown."""
         if not hasattr(model, "beyond"):
             return cls(n_rows(X))
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UnseenWarning)
+        with warnings.catch_warnings(record=True, action="always", category=UnseenWarning) as caught:
             masks = model.beyond(X)
         messages = [each.message for each in caught]
         for message in messages:
@@ -75,9 +73,6 @@ class Novelty:
         return words + "their error bars widen, their means lean on the model."
 
 
-@contextmanager
-def ignore_unseen() -> Iterator[None]:
+def ignore_unseen() -> AbstractContextManager[object]:
     """Inside, no `UnseenWarning` is shown: a `Novelty` holds them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnseenWarning)
-        yield
+    return warnings.catch_warnings(action="ignore", category=UnseenWarning)

@@ -20,19 +20,12 @@ P = ParamSpec("P")
 
 _CYCLE = (BLUE, ORANGE, GREEN, PINK, SKY, "#E69F00", BLACK, GREY)
 _STYLE = {
-    "font.size": 10,
     "axes.labelsize": 10,
     "xtick.labelsize": 9,
     "ytick.labelsize": 9,
-    "legend.fontsize": 9,
-    "legend.frameon": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": "#57606a",
-    "axes.linewidth": 0.7,
     "axes.axisbelow": True,
-    "axes.formatter.useoffset": False,
-    "figure.facecolor": "white",
     "image.cmap": "cividis",
 }
 MOST_CLASSES = len(_CYCLE)

@@ -15,10 +15,10 @@ from typing import Any, Literal, TypeAlias
 import narwhals as nw
 import numpy as np
 
-from harmonicgp.tables.columns import Array, Series, chunks_of, fit_role
+from harmonicgp.tables.columns import Array, Series, chunks_of
 from harmonicgp.tables.encodings import COLUMNS, Column, fit_encoding
 from harmonicgp.tables.kinds import Kind, check_kinds, listed
-from harmonicgp.tables.notices import MissingValuesError, Remarks, UnseenWarning
+from harmonicgp.tables.notices import MissingValuesError, UnseenWarning
 
 Missing: TypeAlias = Literal["refuse", "impute"]
 
@@ -83,24 +83,22 @@ class TableEncoder:
         names = table.columns
         kinds = check_kinds(columns, names, len(names))
         fitted: list[Column] = []
-        remarks = Remarks()
         gaps: dict[str, int] = {}
+        notes, warnings = list[str](), list[str]()
         for number, name in enumerate(names):
-            role, counts = fit_role(table[name], mass, remarks.notes)
-            column, gaps[name] = fit_encoding(
-                table[name], role, counts, kinds.get(number), missing == "impute", mass, remarks
-            )
+            kind = kinds.get(number)
+            column, gaps[name] = fit_encoding(table[name], kind, missing == "impute", mass, notes, warnings)
             if column is not None:
                 fitted.append(column)
             elif missing == "refuse" or number in kinds:
                 raise ValueError(f"column {name!r} has no values at all: drop it.")
             else:
-                remarks.warnings.append(f"{name!r} has no values at all and is left out.")
+                warnings.append(f"{name!r} has no values at all and is left out.")
         if missing == "refuse":
             _refuse_missing(gaps)
         if not fitted:
             raise ValueError(f"none of the columns has a value: {listed(names)}.")
-        return cls(names, fitted, missing, remarks.notes, remarks.warnings)
+        return cls(names, fitted, missing, notes, warnings)
 
     @property
     def encoded_names(self) -> list[str]:

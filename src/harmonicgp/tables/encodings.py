@@ -16,6 +16,7 @@ from harmonicgp.tables.columns import (
     Series,
     calendar_part,
     chunks_of,
+    fit_role,
     floats_of,
     instants_of,
     looks_like_date,
@@ -28,7 +29,6 @@ from harmonicgp.tables.columns import (
 from harmonicgp.tables.kinds import Kind
 from harmonicgp.tables.notices import (
     IdentifierColumnError,
-    Remarks,
     UnseenGapsWarning,
     UnseenLevelsWarning,
     UnseenWarning,
@@ -58,7 +58,7 @@ class Numbers:
 
     @classmethod
     def fit(cls, series: Series, role: str, kind: Kind | None, impute: bool, mass: Array,
-            remarks: Remarks) -> tuple[Numbers | None, int]:  # fmt: skip
+            notes: list[str]) -> tuple[Numbers | None, int]:  # fmt: skip
         """The encoding of a column, None if it has no values, and how many values are missing."""
         name = series.name
         x = np.concatenate([floats_of(chunk, role_of(chunk, name), role, name) for chunk in chunks_of(series)])
@@ -68,9 +68,9 @@ class Numbers:
             return None, n_missing
         fill = float(x[present][_median(x[present], mass[present])]) if impute else None
         if role != "number":
-            remarks.notes.append(f"{name!r} holds {role}s: used in {'days' if role == 'duration' else 'hours'}.")
+            notes.append(f"{name!r} holds {role}s: used in {'days' if role == 'duration' else 'hours'}.")
         if impute and n_missing:
-            remarks.notes.append(
+            notes.append(
                 f"{name!r} lacks {n_missing} values: the median {fill:.6g} stands in, '{name} missing' marks them."
             )
         return cls(name, role, kind, fill, impute and n_missing > 0), n_missing
@@ -112,7 +112,7 @@ class Dates:
 
     @classmethod
     def fit(cls, series: Series, kind: Kind | None, impute: bool, mass: Array,
-            remarks: Remarks) -> tuple[Dates | None, int]:  # fmt: skip
+            notes: list[str]) -> tuple[Dates | None, int]:  # fmt: skip
         """The encoding of a column, None if it has no dates, and how many dates are missing."""
         name = series.name
         zone = next((zone for chunk in chunks_of(series) if (zone := zone_of(chunk, name)) is not None), None)
@@ -129,11 +129,9 @@ class Dates:
         used = ", ".join((f"days since {np.datetime64(origin // DAY, 'D')}", *calendars))
         short = kind is None and (int(utc.max()) - int(utc.min())) / DAY <= SEASONS * YEAR
         why = "; no period of a year, which takes a year and a half of dates to learn" if short else ""
-        remarks.notes.append(f"{name!r} holds dates: used as {used}{why}.")
+        notes.append(f"{name!r} holds dates: used as {used}{why}.")
         if impute and n_missing:
-            remarks.notes.append(
-                f"{name!r} lacks {n_missing} dates: the median stands in, '{name} missing' marks them."
-            )
+            notes.append(f"{name!r} lacks {n_missing} dates: the median stands in, '{name} missing' marks them.")
         return cls(name, "date", kind, fill, impute and n_missing > 0, origin, zone, calendars), n_missing
 
     @property
@@ -171,7 +169,8 @@ class Levels:
     rare: tuple[str, ...] | None = None  #: what shares the level "other"; None: not known
 
     @classmethod
-    def fit(cls, name: str, counts: Counter[str], rows: float, impute: bool, remarks: Remarks) -> tuple[Levels, int]:
+    def fit(cls, name: str, counts: Counter[str], rows: float, impute: bool, notes: list[str],
+            warnings: list[str]) -> tuple[Levels, int]:  # fmt: skip
         """The encoding of a column, from the weight of each text, and how many values are missing."""
         n_missing = round(rows - counts.total())
         _refuse_identifiers(name, counts)
@@ -179,7 +178,7 @@ class Levels:
         if impute and n_missing:
             fill = "missing"
             counts = counts + Counter({fill: n_missing})
-            remarks.notes.append(f"{name!r} lacks {n_missing} values: they are a level of their own, 'missing'.")
+            notes.append(f"{name!r} lacks {n_missing} values: they are a level of their own, 'missing'.")
         levels = sorted(counts)
         rare: tuple[str, ...] | None = ()
         if len(levels) > MAX_LEVELS:
@@ -189,7 +188,7 @@ class Levels:
             )[: MAX_LEVELS - 1]
             levels, others = sorted([*frequent, "other"]), sorted(counts.keys() - set(frequent))
             rare = tuple(others) if len(others) <= MAX_RARE else None
-            remarks.warnings.append(f"{name!r} has {len(counts)} levels: the {len(frequent)} most frequent have a column "
+            warnings.append(f"{name!r} has {len(counts)} levels: the {len(frequent)} most frequent have a column "
                                     f"each, the rest share '{name}=other'.")  # fmt: skip
         return cls(name, "level", fill, tuple(levels), rare), n_missing
 
@@ -242,19 +241,23 @@ def allowed_role(column: Column, chunk: Series) -> str:
     return role
 
 
-def fit_encoding(series: Series, role: str, counts: Counter[str], kind: Kind | None, impute: bool, mass: Array,
-                 remarks: Remarks) -> tuple[Column | None, int]:  # fmt: skip
-    """The encoding of a column, None if it has no values, and how many of its values are missing."""
+def fit_encoding(series: Series, kind: Kind | None, impute: bool, mass: Array, notes: list[str],
+                 warnings: list[str]) -> tuple[Column | None, int]:  # fmt: skip
+    """The encoding of a column, None if it has no values, and how many of its values are missing.
+
+    `mass` are the weights of the rows. Sentences for the user go to `notes`, those about what can harm to `warnings`.
+    """
     name = series.name
+    role, counts = fit_role(series, mass, notes)
     if role == "empty":
         return None, len(series)
     if kind is not None and (role == "level" or (role != "number" and isinstance(kind, str))):
         raise ValueError(f"column {name!r} is declared as {kind!r} and holds {plural(role)}, not numbers.")
     if role == "level":
-        return Levels.fit(name, counts, float(mass.sum()), impute, remarks)
+        return Levels.fit(name, counts, float(mass.sum()), impute, notes, warnings)
     if role == "date":
-        return Dates.fit(series, kind, impute, mass, remarks)
-    return Numbers.fit(series, role, kind, impute, mass, remarks)
+        return Dates.fit(series, kind, impute, mass, notes)
+    return Numbers.fit(series, role, kind, impute, mass, notes)
 
 
 def _median(values: Array, mass: Array) -> int:

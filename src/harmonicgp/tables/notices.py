@@ -1,9 +1,8 @@
-"""Warnings and errors about the columns of a table, with fields, and remarks of a fit."""
+"""Warnings and errors about the columns of a table, with fields."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Self
 
 _SHOWN = 3  # levels that a warning names
@@ -91,11 +90,3 @@ class IdentifierColumnError(ValueError):
 
     def __str__(self) -> str:
         return f"{self.problem}: drop it if it is an identifier, or encode it yourself."
-
-
-@dataclass
-class Remarks:
-    """What a fit did to the columns, in sentences for the user."""
-
-    notes: list[str] = field(default_factory=list)  #: information
-    warnings: list[str] = field(default_factory=list)  #: what can harm

@@ -160,15 +160,13 @@ class RegressionPreprocessing:
         weight = weights_of(sample_weight, X) if is_table(X) else None
         encoding, rows = ColumnEncoding.fit(X, estimator, columns, missing, weight)
         targets = _numeric_targets(y, rows, estimator)
-        weight = weights_of(sample_weight, rows)
-        flat, P = targets.ndim == 1, 1 if targets.ndim == 1 else targets.shape[1]
+        P = 1 if targets.ndim == 1 else targets.shape[1]
         names = target_names(y)
         if len(names) != P:
             names = ["y"] if P == 1 else [f"y{i}" for i in range(P)]
-        errors, noise_name = _errors(noise_std, len(rows), P)
-        distinct = merge(rows, targets.reshape(len(rows), -1), errors, weight)
+        distinct, noise_name = _distinct(rows, targets, noise_std, weights_of(sample_weight, rows))
         target = Target.fit(distinct.y, distinct.counts, transform, names)
-        return cls(encoding, target, names, flat, noise_name), distinct
+        return cls(encoding, target, names, targets.ndim == 1, noise_name), distinct
 
     def read(
         self, X: Any, y: Any, estimator: BaseEstimator, unused: Sequence[str], sample_weight: Any, noise_std: Any
@@ -176,12 +174,9 @@ class RegressionPreprocessing:
         """Distinct rows of new data; the preprocessing changes only in the name of the known errors."""
         _require_target(y, "HarmonicGPRegressor")
         rows = self.columns.encode(X, estimator, unused)
-        targets = _numeric_targets(y, rows, estimator)
-        P = 1 if targets.ndim == 1 else targets.shape[1]
-        if len(self.target_names) != P:
-            raise ValueError(f"y must have {len(self.target_names)} targets, as in fit; got shape {targets.shape}.")
-        errors, noise_name = _errors(noise_std, len(rows), P)
-        distinct = merge(rows, targets.reshape(len(rows), -1), errors, weights_of(sample_weight, rows))
+        targets = _numeric_targets(y, rows, estimator).reshape(len(rows), -1)
+        self._check_number(targets)
+        distinct, noise_name = _distinct(rows, targets, noise_std, weights_of(sample_weight, rows))
         return (self if noise_std is None else replace(self, noise_name=noise_name)), distinct
 
     def model_rows(self, rows: Rows) -> ModelRows:
@@ -196,12 +191,15 @@ class RegressionPreprocessing:
         """Observed targets [n, P] of new rows, in the units of y."""
         targets = np.asarray(numbers(y), dtype=np.float64)
         targets = targets.reshape(len(targets), -1)
-        if targets.shape[1] != len(self.target_names):
-            raise ValueError(f"y must have {len(self.target_names)} targets, as in fit; got shape {targets.shape}.")
+        self._check_number(targets)
         missing = np.isnan(targets).any(1)
         if missing.any():
             raise ValueError(f"y has missing values, first in row {int(missing.argmax())}: drop those rows.")
         return targets
+
+    def _check_number(self, targets: Array) -> None:
+        if targets.shape[1] != len(self.target_names):
+            raise ValueError(f"y must have {len(self.target_names)} targets, as in fit; got shape {targets.shape}.")
 
     def noise_variances(self, noise_std: Any) -> Array:
         """Known errors of new rows as variances in model units, [P, n]."""
@@ -234,7 +232,6 @@ class ClassificationPreprocessing:
         """The preprocessing of a table, and its distinct rows."""
         _require_target(y, "HarmonicGPClassifier")
         weight = weights_of(sample_weight, X) if is_table(X) else None
-        _check_labels(np.asarray(plain_array(y)))
         encoding, rows = ColumnEncoding.fit(X, estimator, columns, missing, weight)
         labels = _labels(y, rows, estimator)
         weight = weights_of(sample_weight, rows)
@@ -251,7 +248,6 @@ class ClassificationPreprocessing:
     def read(self, X: Any, y: Any, estimator: BaseEstimator, unused: Sequence[str], sample_weight: Any) -> Rows:
         """Distinct rows of new data."""
         _require_target(y, "HarmonicGPClassifier")
-        _check_labels(np.asarray(plain_array(y)))
         rows = self.columns.encode(X, estimator, unused)
         labels = _labels(y, rows, estimator)
         unseen = np.setdiff1d(labels, self.classes)
@@ -318,17 +314,20 @@ def _numeric_targets(y: Any, rows: Array, estimator: BaseEstimator) -> Array:
     return np.asarray(targets, dtype=np.float64)
 
 
-def _errors(noise_std: Any, n: int, P: int) -> tuple[Array | None, str | None]:
-    """Known errors [n] and their name."""
+def _distinct(rows: Array, targets: Array, noise_std: Any, weight: Array | None) -> tuple[Rows, str | None]:
+    """Distinct rows with targets [N] or [N, P], and the name of their known errors."""
+    targets = targets.reshape(len(rows), -1)
     if noise_std is None:
-        return None, None
-    if P > 1:
+        return merge(rows, targets, None, weight), None
+    if targets.shape[1] > 1:
         raise ValueError("noise_std is for one target; fit the targets one by one.")
-    return known_errors(noise_std, n), (target_names(noise_std) or ["noise_std"])[0]
+    errors = known_errors(noise_std, len(rows))
+    return merge(rows, targets, errors, weight), (target_names(noise_std) or ["noise_std"])[0]
 
 
-def _check_labels(y: Array) -> None:
-    """Refuse labels that are missing, infinite or of mixed types."""
+def _labels(y: Any, rows: Array, estimator: BaseEstimator) -> Array:
+    """Labels [N] of as many rows. Labels that are missing, infinite or of mixed types are refused."""
+    y = np.asarray(plain_array(y))
     if y.dtype.kind in "Of" and any(map(is_missing, y.ravel().tolist())):
         raise ValueError("y has missing values: drop those rows.")
     types = {type(v).__name__ for v in y.ravel().tolist()} if y.dtype.kind == "O" else set()
@@ -338,11 +337,7 @@ def _check_labels(y: Array) -> None:
         )
     if y.dtype.kind == "f" and np.isinf(y).any():
         raise ValueError("y has infinite values: drop those rows.")
-
-
-def _labels(y: Any, rows: Array, estimator: BaseEstimator) -> Array:
-    """Labels [N] of as many rows."""
-    labels: Array = _check_y(plain_array(y), estimator=estimator)
+    labels: Array = _check_y(y, estimator=estimator)
     check_consistent_length(rows, labels)
     check_classification_targets(labels)
     return labels

@@ -28,16 +28,7 @@ def read_table(path: str | os.PathLike[str]) -> pyarrow.Table:
 
 
 def stream_table(path: str | os.PathLike[str], batch_rows: int = 65536) -> Iterator[pyarrow.Table]:
-    r"""The rows of a CSV or Parquet file in their order, `batch_rows` at a time (fewer in the last table).
-
-    Examples:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> file = Path(tempfile.mkdtemp()) / "small.csv"
-        >>> _ = file.write_text("x,y\n1,a\n2,b\n2.5,c\n")
-        >>> [table.to_pydict() for table in stream_table(file, batch_rows=2)]
-        [{'x': [1.0, 2.0], 'y': ['a', 'b']}, {'x': [2.5], 'y': ['c']}]
-    """
+    """The rows of a CSV or Parquet file in their order, `batch_rows` at a time (fewer in the last table)."""
     return (table for table, _ in stream_rows(path, batch_rows))
 
 
