@@ -68,7 +68,7 @@ def test_all_conventions_are_one_field(lon, lat, dims):
     field = a_field(lon, lat, dims)
     grid = read_grid(field)
     same(grid, read_grid(a_field()))
-    assert (grid.axes.order, grid.name, grid.units, grid.extra) == (12, "t", None, ())
+    assert (grid.axes.order, grid.name, grid.units, grid.template.extra) == (12, "t", None, ())
     assert len(grid.notes) == len(lon) - 12
     back = to_dataarray(grid.values, grid.template, "t")
     xr.testing.assert_allclose(back, field, atol=1e-12)
@@ -92,7 +92,7 @@ def test_rolled_and_flipped_grids_come_back(shift, turn, flips, closed, order, g
     field = field.where(~slices.isin(sorted(gaps)) | (field.lon % 360 != 90)).transpose(*order)
     grid = read_grid(field)
     names = tuple(name for name in order if name in ("time", "depth"))
-    assert grid.extra == names
+    assert grid.template.extra == names
     assert grid.values.shape == (6, 6, 12)
     assert np.isnan(grid.values).sum() == 6 * len(gaps)
     xr.testing.assert_allclose(to_dataarray(grid.values, grid.template), field)
@@ -193,7 +193,7 @@ def test_close_columns_are_two():
 def test_a_stacked_dimension_is_one_of_slices():
     field = a_field(dims=("a", "b", "lat", "lon"), a=[0, 1], b=[5, 6, 7]).stack(ab=("a", "b"))
     grid = read_grid(field)
-    assert (grid.extra, grid.values.shape) == (("ab",), (6, 6, 12))
+    assert (grid.template.extra, grid.values.shape) == (("ab",), (6, 6, 12))
     xr.testing.assert_identical(to_dataarray(grid.values, grid.template, "t"), field)
     assert set(to_dataarray(grid.values[0], grid.template).coords) == {"lat", "lon"}
 
@@ -319,7 +319,7 @@ def test_results_look_like_their_template():
     field.lon.attrs.update(EAST)
     field.attrs = {"units": "K", "standard_name": "air_temperature", "valid_max": 400, "source": "a model"}
     grid = pickle.loads(pickle.dumps(read_grid(field)))
-    assert (grid.units, grid.extra, grid.template.extra_shape) == ("K", ("time",), (2,))
+    assert (grid.units, grid.template.extra, grid.template.extra_shape) == ("K", ("time",), (2,))
     back = to_dataarray(grid.values, grid.template, "t", "K")
     assert back.attrs == {"units": "K", "source": "a model"}
     xr.testing.assert_identical(back.assign_attrs(field.attrs), field)
@@ -333,7 +333,7 @@ def test_results_look_like_their_template():
 def test_slices_may_keep_their_dimensions():
     field = a_field(dims=("depth", "lat", "time", "lon"), time=[0, 1], depth=[5, 10, 20]).drop_vars("depth")
     grid = read_grid(field)
-    assert grid.extra == ("depth", "time")
+    assert grid.template.extra == ("depth", "time")
     for shape in ((6, 6, 12), (3, 2, 6, 12)):
         xr.testing.assert_equal(to_dataarray(grid.values.reshape(shape), grid.template), field)
 
@@ -408,7 +408,7 @@ def test_shuffled_points_with_holes_are_a_grid(shape, share, seed, origin):
     assert (np.diff(grid.axes.longitudes) > 0).all()
     np.testing.assert_array_equal(grid.values[0][:, order], values)
     np.testing.assert_array_equal(grid.noise[0][:, order][i, j], noise)
-    assert (grid.template, grid.extra) == (None, ())
+    assert grid.template is None
 
 
 def points(n=60, seed=0):

@@ -50,7 +50,7 @@ def test_data_are_read_into_one_of_three_values():
     np.testing.assert_array_equal(maps.noise, np.full((1, 6, 12), 0.25))
     slices = read(xarray.concat([data, data], "time"), None, None, "time")
     assert isinstance(slices, GridData)
-    assert slices.extra == ("time",)
+    assert slices.template.extra == ("time",)
     lat, lon = np.meshgrid(data.lat, data.lon, indexing="ij")
     X = np.column_stack((lon.ravel(), lat.ravel()))
     found = read(X, data.values.ravel(), None, None)

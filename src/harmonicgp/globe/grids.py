@@ -98,8 +98,7 @@ class GridData:
     """One or several fields on a grid, NaN where a value is missing."""
 
     axes: GridAxes
-    values: Array  #: [slices, rows, columns], float64
-    extra: tuple[str, ...] = ()  #: dimensions that the slices run over, in C order; none for a plain map
+    values: Array  #: [slices, rows, columns], float64; the slices run over `template.extra` in C order
     name: str | None = None
     units: str | None = None
     notes: tuple[str, ...] = ()  #: what was changed on reading
@@ -134,7 +133,7 @@ def read_grid(data: xarray.DataArray) -> GridData:
         values = np.ascontiguousarray(values[:, by_latitude])  # sums must not depend on the order of the source
     values, notes = _without_repeats(values, template, subject)
     name, units = (None if text is None else str(text) for text in (data.name, data.attrs.get("units")))
-    return GridData(axes, values, template.extra, name, units, notes, template)
+    return GridData(axes, values, name, units, notes, template)
 
 
 def axes_of(

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from harmonicgp.likelihoods.observation import Bound
+from harmonicgp.symmetry.options import pick_device
 
 #: Names of the kernels of the straight-line distance.
 KERNELS = ("rbf", "matern32", "matern52")
@@ -88,9 +89,7 @@ class Options:
 
     def torch_device(self) -> torch.device:
         """The device that computes: with "auto" CUDA where there is one."""
-        if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        return torch.device(self.device)
+        return pick_device(self.device)
 
 
 #: The rule of each argument that has one.

@@ -88,9 +88,9 @@ class Columns:
     @classmethod
     def as_given(cls, X: Array, counts: Array | None, kinds: Mapping[int, Kind], raw: Sequence[int] = ()) -> Columns:
         """All columns in their order, for a kernel or an action that names them by number."""
-        unscaled = frozenset(kinds) | frozenset(raw)
-        scales = {j: moments(X[:, j], counts) for j in range(X.shape[1]) if j not in unscaled}
-        return cls(tuple(range(X.shape[1])), dict(kinds), unscaled, _skewed(X, counts, scales))
+        raw_columns = frozenset(kinds) | frozenset(raw)
+        scales = {j: moments(X[:, j], counts) for j in range(X.shape[1]) if j not in raw_columns}
+        return cls(tuple(range(X.shape[1])), dict(kinds), raw_columns, _skewed(X, counts, scales))
 
     @classmethod
     def find(
@@ -107,18 +107,18 @@ class Columns:
         if image is not None:
             return cls(tuple(plain), {}, image=image)
         scales, notes = {j: moments(X[:, j], counts) for j in plain}, []
-        constant = [j for j in plain if is_constant(X[:, j], scales[j])]
-        if constant:
-            notes.append(f"constant columns are not used: {_listed([names[j] for j in constant])}.")
-        varying = [j for j in plain if j not in constant]
-        duplicates = _duplicates(X, counts, varying, scales)
+        constants = [j for j in plain if is_constant(X[:, j], scales[j])]
+        if constants:
+            notes.append(f"constant columns are not used: {_listed([names[j] for j in constants])}.")
+        variables = [j for j in plain if j not in constants]
+        duplicates = _duplicates(X, counts, variables, scales)
         for j, other in duplicates.items():
             notes.append(f"{_column(names[j])} repeats {names[other]} and is not used.")
-        informative = [j for j in varying if j not in duplicates]
-        skewed = _skewed(X, counts, {j: scales[j] for j in informative})
-        if not informative and not special:
-            informative = plain[:1]  # a model needs a column, if only a constant one
-        used = (*special, *informative)
+        unique_columns = [j for j in variables if j not in duplicates]
+        skewed = _skewed(X, counts, {j: scales[j] for j in unique_columns})
+        if not unique_columns and not special:
+            unique_columns = plain[:1]  # a model needs a column, if only a constant one
+        used = (*special, *unique_columns)
         return cls(used, dict(kinds), frozenset(special), skewed, None, tuple(notes), tuple(duplicates))
 
     def with_periods(self, periods: Iterable[tuple[int, float]]) -> Columns:

@@ -38,8 +38,8 @@ class Target:
                 'or use "quantile".'
             )
         warps = tuple(Warp.fit(column, counts) for column in y.T) if transform == "quantile" else ()
-        unscaled = cls(transform, np.zeros(y.shape[1]), np.ones(y.shape[1]), warps)
-        scales = [moments(column, counts) for column in unscaled.forward(y)]
+        plain = cls(transform, np.zeros(y.shape[1]), np.ones(y.shape[1]), warps)
+        scales = [moments(column, counts) for column in plain.forward(y)]
         centre, scale = (np.array(part) for part in zip(*scales, strict=True))
         return cls(transform, centre, scale, warps)
 
