@@ -203,68 +203,38 @@ def test_no_hidden_caches():
             assert not functions or name in PROCESS, f"{name}:{node.lineno} {node.name} has a cache of its own"
 
 
+#: Functions of PyTorch that make a tensor on the default device unless they are told otherwise.
+FACTORIES = {
+    "arange",
+    "as_tensor",
+    "asarray",
+    "empty",
+    "eye",
+    "full",
+    "linspace",
+    "logspace",
+    "ones",
+    "rand",
+    "randint",
+}
+FACTORIES |= {"randn", "randperm", "scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros"}
+
+
+def test_every_tensor_names_its_device():
+    """Nothing depends on PyTorch's default device: a tensor is made where its inputs are, a draw on the CPU."""
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in FACTORIES:
+                named = ast.unparse(node.func.value) != "torch" or any(k.arg in ("device", None) for k in node.keywords)
+                assert named, f"{name_of(path)}:{node.lineno} {ast.unparse(node)} has no device="
+
+
 #: Modules that are tested through their room's other tests only. The list may only get shorter.
 NO_FILE_OF_THEIR_OWN = {
-    "actions": {
-        "folding",
-        "negation",
-        "orthogonal",
-        "permutation",
-        "rotation",
-        "translation",
-    },
-    "backend": {
-        "files",
-        "hashes",
-        "lapack",
-        "memory",
-        "native",
-        "threads",
-    },
     "estimators": {
         "classifier",
         "fitting",
         "validation",
-    },
-    "features": {
-        "evaluation",
-        "sparse",
-    },
-    "globe": {
-        "coordinates",
-        "fitted_cells",
-        "fitted_maps",
-        "fitting",
-        "learning",
-        "mean",
-        "options",
-        "places",
-        "relief",
-        "scores",
-        "training",
-    },
-    "inference": {
-        "refinement",
-    },
-    "io": {
-        "drawing",
-        "fields",
-    },
-    "kernels": {
-        "arccosine",
-        "functions",
-        "globe",
-        "interdomain",
-        "invariance",
-        "orbit",
-        "profiles",
-        "records",
-        "zonal",
-    },
-    "likelihoods": {
-        "poisson",
-        "robustmax",
-        "softmax",
     },
     "symmetry": {
         "candidates",
@@ -277,9 +247,6 @@ NO_FILE_OF_THEIR_OWN = {
         "pictures",
         "selection",
         "settings",
-    },
-    "tables": {
-        "arrays",
     },
 }
 

@@ -124,8 +124,3 @@ def test_bad_elements():
         (Negation([2]) * Rotation((0, 1), 3)).apply(x, 1)
     with pytest.raises(TypeError, match="whole numbers"):
         Rotation((0, 1), 3).apply(x, 0.5)
-
-
-def test_swapped_longitude_and_latitude():
-    with pytest.raises(ValueError, match="swapped"):
-        Longitude(4).orbit(torch.tensor([[45.0, 170.0]]))

@@ -1,15 +1,9 @@
 from __future__ import annotations
 
-import time
-from contextlib import suppress
-from functools import partial
-
 import pytest
 import torch
 from torch.testing import assert_close
 
-from harmonicgp.backend import memory as _memory
-from harmonicgp.backend.lapack import potrf
 from harmonicgp.backend.linalg import (
     Factor,
     NotPositiveDefiniteError,
@@ -19,8 +13,7 @@ from harmonicgp.backend.linalg import (
     safe_cholesky,
     symmetric_product,
 )
-from harmonicgp.backend.memory import memory_kept
-from harmonicgp.backend.threads import cuts, in_blocks, no_threads_inside, side_by_side
+from tests.backend.common import spd
 
 
 def test_factors_in_float64_whatever_the_data():
@@ -72,11 +65,6 @@ def test_conjugate_gradients_solve_several_systems_and_never_get_worse():
     assert_close(x, torch.zeros(1, 20))
 
 
-def spd(batch, m, dtype=torch.float64):
-    A = torch.randn(batch, m, m + 5, dtype=dtype)
-    return A @ A.mH / m
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 @pytest.mark.parametrize("m", [3, 128, 129, 300])
 def test_cholesky_by_panels_is_cholesky(m, dtype):
@@ -88,13 +76,6 @@ def test_cholesky_by_panels_is_cholesky(m, dtype):
     assert_close(cholesky(K)[1], torch.linalg.cholesky_ex(K)[1])
 
 
-@pytest.fixture
-def two_threads():
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(1)
-
-
 def test_blocks_side_by_side_do_not_depend_on_threads(two_threads):
     K = spd(5, 200)
     both = cholesky(K)[0]
@@ -102,105 +83,6 @@ def test_blocks_side_by_side_do_not_depend_on_threads(two_threads):
     alone = cholesky(K)[0]
     assert torch.equal(both[:4], alone[:4])  # the fifth had two threads inside
     assert_close(both, alone, rtol=1e-12, atol=1e-13)
-
-
-@pytest.mark.parametrize(("count", "size"), [(1, 200), (2, 200), (5, 200), (8, 200), (5, 20), (0, 200), (0, 20)])
-def test_every_block_is_worked_on_once(two_threads, count, size):
-    times = torch.zeros(count)
-
-    def work(b):
-        times[b] += 1
-
-    in_blocks(work, count, size)
-    assert times.tolist() == [1.0] * count
-
-
-def test_threads_side_by_side_have_none_inside(two_threads):
-    def count():
-        torch.randn(300, 300) @ torch.randn(300, 300)  # after which PyTorch has set up its threads
-        return torch.get_num_threads()
-
-    assert side_by_side([count, count]) == [1, 1]
-    assert torch.get_num_threads() == 2
-
-
-def test_threads_side_by_side_take_no_gradients_where_the_caller_takes_none(two_threads):
-    x = torch.ones(3, requires_grad=True)
-    with torch.no_grad():
-        assert not any(y.requires_grad for y in side_by_side([lambda: 2 * x, lambda: 3 * x]))
-    assert all(y.requires_grad for y in side_by_side([lambda: 2 * x, lambda: 3 * x]))
-
-
-def test_pytorchs_threads_rest_while_ours_work(two_threads):
-    def work():
-        return side_by_side([torch.get_num_threads] * 2), torch.get_num_threads(), len(cuts(80)) > 1
-
-    for shapes, inside in (([(4, 200)], 1), ([(3, 200)], 2), ([(4, 20)], 2), ([(4, 200), (1, 400)], 2)):
-        with suppress(RuntimeError), no_threads_inside(shapes):
-            assert work() == ([1, 1], inside, True)
-            with no_threads_inside(shapes):
-                assert work() == ([1, 1], inside, True)
-            raise RuntimeError("mine")
-        assert work() == ([1, 1], 2, True)
-
-
-def test_pieces_do_not_share_out_their_own_work(two_threads):
-    def piece():
-        return len(cuts(80)), side_by_side([torch.get_num_threads] * 3)
-
-    assert side_by_side([piece] * 5) == [(1, [1, 1, 1])] * 5
-
-
-@pytest.mark.parametrize("culprit", range(5))
-def test_an_error_in_any_piece_comes_out_when_all_have_ended(two_threads, culprit):
-    running = []
-
-    def piece(i):
-        running.append(i)
-        time.sleep(0.01)
-        running.remove(i)
-        if i == culprit:
-            raise IndexError(f"piece {i}")
-        return i
-
-    with pytest.raises(IndexError, match=f"piece {culprit}"):
-        side_by_side([partial(piece, i) for i in range(5)])
-    assert running == []
-    assert side_by_side([partial(piece, 9), partial(piece, 8)]) == [9, 8]
-    assert torch.get_num_threads() == 2
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-@pytest.mark.parametrize("m", [1, 7, 130])
-def test_lapack_by_itself(dtype, m):
-    routine = potrf(dtype)
-    if routine is None:
-        pytest.skip("this PyTorch does not give LAPACK away")
-    K = spd(1, m)[0].to(dtype)
-    if dtype.is_complex:
-        turn = torch.polar(torch.ones(m, dtype=torch.float64), torch.arange(m, dtype=torch.float64))
-        K = turn[:, None] * K * turn.conj()
-    L = torch.cat((K.tril(), K.new_full((m, 3), 99.0)), 1)[:, :m]  # rows that lie apart
-    assert routine(L) == 0
-    assert_close(L.tril(), torch.linalg.cholesky(K), rtol=1e-9, atol=1e-11)
-    K[m - 1, m - 1] = -1.0
-    assert routine(K.clone()) == m
-
-
-def test_without_lapack_pytorch_serves(monkeypatch):
-    K = spd(3, 150)
-    K[1, 140, 140] = -1.0
-    with_it = cholesky(K)
-    monkeypatch.setenv("HARMONICGP_NATIVE", "0")
-    potrf.cache_clear()
-    try:
-        assert potrf(torch.float64) is None
-        without = cholesky(K)
-    finally:
-        monkeypatch.undo()
-        potrf.cache_clear()
-    assert with_it[1].tolist() == without[1].tolist() == [0, 141, 0]
-    assert_close(with_it[0][[0, 2]], without[0][[0, 2]], rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -243,39 +125,6 @@ def test_squares_or_features_alone_have_gradients():
         A = torch.linalg.solve_triangular(torch.linalg.cholesky(K), B, upper=False)
         (expected,) = torch.autograd.grad((A.sum(), A.square().sum())[part], B)
         assert_close(by, expected, rtol=1e-6, atol=1e-8)
-
-
-def test_memory_is_kept_within_and_given_back_after():
-    said = []
-
-    class Library:
-        def mallopt(self, what, value):
-            said.append((what, value))
-
-        def malloc_trim(self, left):
-            said.append(("trim", left))
-
-    _memory._glibc.cache_clear()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_memory, "_glibc", Library)
-        with suppress(RuntimeError), memory_kept():
-            first = len(said)
-            with memory_kept():
-                pass
-            assert len(said) == first == 2
-            raise RuntimeError("mine")
-        assert said[-1] == ("trim", 64 << 20)
-        assert said[-2] == (-1, 64 << 20)
-
-
-def test_memory_is_left_to_who_sets_it():
-    _memory._glibc.cache_clear()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MALLOC_TRIM_THRESHOLD_", "1000000")
-        assert _memory._glibc() is None
-        with memory_kept():
-            pass
-    _memory._glibc.cache_clear()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])

@@ -8,20 +8,7 @@ import pytest
 from harmonicgp import HarmonicGPGlobe, load_model
 from harmonicgp.globe.cells import CellTable, as_numbers
 from harmonicgp.io.container import ModelFileError
-
-xarray = pytest.importorskip("xarray", reason="the extra geo is not installed")
-
-LAT, LON = np.arange(75.0, -90.0, -30.0), np.arange(-180.0, 180.0, 30.0)
-DAYS = np.array(["2020-01-01", "2020-01-03", "2020-01-04", "2020-01-09", "2020-01-15"], "M8[ns]")
-
-
-def travelling(noise=0.02, seed=0):
-    """A wave that travels eastwards, dimensions in no tidy order."""
-    day = (DAYS - DAYS[0]) / np.timedelta64(1, "D")
-    values = np.cos(np.deg2rad(LAT))[:, None, None] * np.cos(np.deg2rad(LON) - 0.2 * day[:, None])
-    values = 10 + values + noise * np.random.default_rng(seed).normal(size=values.shape)
-    field = xarray.DataArray(values, {"lat": LAT, "time": DAYS, "lon": LON}, ("lat", "time", "lon"), name="wave")
-    return field.assign_attrs(units="m")
+from tests.globe.common import DAYS, LAT, LON, travelling, with_depth, xarray
 
 
 @pytest.fixture(scope="module")
@@ -91,57 +78,11 @@ def test_saved_models_predict_the_same(over_time, tmp_path):
         HarmonicGPGlobe.load(path)
 
 
-def with_depth(seed=0):
-    rng = np.random.default_rng(seed)
-    lat, lon = np.arange(-80.0, 90.0, 20.0), np.arange(0.0, 360.0, 20.0)
-    depth = xarray.DataArray(rng.normal(size=(9, 18)), {"lat": lat, "lon": lon}, ("lat", "lon"))
-    heat = np.sin(np.deg2rad(depth.lat)) + 2 * depth + 0.05 * rng.normal(size=depth.shape)
-    data = xarray.Dataset({"heat": heat.transpose("lat", "lon"), "depth": depth.transpose("lon", "lat")})
-    data["depth"][0, 0] = np.nan
-    return data
-
-
-def test_covariates_are_inputs(tmp_path):
-    data = with_depth()
-    aside = np.random.default_rng(1).random(data.heat.shape) < 0.3
-    gp = HarmonicGPGlobe().fit(data.assign(heat=data.heat.where(~aside)), "heat")
-    assert gp.inputs_ == ["longitude", "latitude", "depth"]
-    mean, std = gp.predict(data, return_std=True)
-    assert mean.dims == ("lat", "lon")
-    assert bool(np.isnan(mean[0, 0]))  # where the covariate is missing nothing can be said
-    assert np.isfinite(mean.values.ravel()[1:]).all()
-    error = abs(mean - data.heat).where(aside)
-    assert float(error.mean()) < 0.2
-    assert float((error < 3 * std).where(aside & np.isfinite(error)).mean()) > 0.9
-    alone = HarmonicGPGlobe(max_evaluations=8).fit(data.heat.where(~aside))
-    assert gp.scores(data.assign(heat=data.heat.where(aside)))["nll"] < (
-        alone.scores(data.heat.where(aside))["nll"] - 0.5
-    )
-    assert any("without a covariate" in note for note in gp.notes_)
-    filled = gp.fill(data.assign(heat=data.heat.where(~aside)))
-    assert int(np.isnan(filled).sum()) <= 1
-    gp.save(tmp_path / "depth.hgp")
-    again = HarmonicGPGlobe.load(tmp_path / "depth.hgp")
-    xarray.testing.assert_allclose(again.predict(data), mean)
-    with pytest.raises(ValueError, match="the model has covariates"):
-        again.predict()
-
-
 def test_a_dataset_of_one_variable_is_a_map():
     data = with_depth()[["heat"]]
     gp = HarmonicGPGlobe(kernel="rbf", t_max=3, n_inducing=5, max_evaluations=4).fit(data)
     assert gp.regressor_ is None
     assert gp.inputs_ == ["longitude", "latitude"]
-
-
-def test_known_errors_of_cells():
-    field = travelling()
-    errors = xarray.full_like(field, 0.01).where(field.time != DAYS[0], 5.0)
-    broken = field.where(field.time != DAYS[0], field + 3 * np.random.default_rng(0).normal(size=field.shape))
-    gp = HarmonicGPGlobe(kernel="rbf").fit(broken, noise_std=errors)
-    assert float(abs(gp.predict() - travelling(0.0)).sel(time=DAYS[3]).max()) < 0.2
-    with pytest.raises(ValueError, match="missing where"):
-        HarmonicGPGlobe().fit(field, noise_std=errors.where(field.lat > 0))
 
 
 def test_what_is_refused(over_time):

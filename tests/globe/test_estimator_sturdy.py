@@ -9,7 +9,7 @@ from harmonicgp import HarmonicGPGlobe
 from harmonicgp.globe.cells import as_numbers
 from harmonicgp.globe.saving import FORMAT, KIND
 from harmonicgp.io.container import ModelFileError, read_container, write_container
-from tests.globe.test_estimator import QUICK, field, truth
+from tests.globe.common import QUICK, field, truth
 
 xarray = pytest.importorskip("xarray", reason="the extra geo is not installed")
 pandas = pytest.importorskip("pandas", reason="pandas is not installed")

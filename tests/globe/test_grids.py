@@ -1,4 +1,4 @@
-"""Grids of longitude and latitude: conventions, round trips, errors, lattices, and grids among scattered points."""
+"""Grids of longitude and latitude: conventions, round trips, errors, and grids among scattered points."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harmonicgp._extras import MissingExtraError
-from harmonicgp.globe.grids import axes_of, find_lattice, grid_from_points, read_grid, to_dataarray
+from harmonicgp.globe.grids import axes_of, grid_from_points, read_grid, to_dataarray
 
 xr = pytest.importorskip("xarray", reason="the extra geo is not installed")
 
@@ -338,49 +338,7 @@ def test_slices_may_keep_their_dimensions():
         xr.testing.assert_equal(to_dataarray(grid.values.reshape(shape), grid.template), field)
 
 
-# Lattices and points -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("longitudes", "n"),
-    [
-        (np.arange(0, 360, 0.25), 1440),
-        (np.arange(-180, 180, 0.1).astype(np.float32), 3600),
-        (np.round(np.arange(30) / 3 + 5, 4), 1080),  # written with four decimals
-        (np.arange(86400) / 240, 86400),
-        (np.arange(100_001) * 360 / 100_001, None),
-        ([0, 180], 2),
-        ([-180, 180, 0], 2),
-        ([0, 2, 5], 360),  # no gap is the step
-        ([-10, -5, 0, 355, 350], 72),
-        ([-1e-17, 90, 180], 4),
-        (np.arange(10) * 0.7, None),
-        (350 + np.arange(20) * 0.7, None),
-        (np.mod(350 + np.arange(20) * 0.7, 360), None),
-        ([0, 1, 2.01, 3], None),
-        ([7], None),
-        ([7, 367], None),
-        ([], None),
-        ([0, np.nan], None),
-    ],
-)
-def test_lattices(longitudes, n):
-    assert find_lattice(np.asarray(longitudes)) == n
-
-
-@given(
-    n=st.integers(2, 5000), origin=st.floats(-180, 180), seed=st.integers(0, 9), wobble=st.sampled_from([0, 2e-4, 0.02])
-)
-def test_a_lattice_is_found_from_any_part_of_it(n, origin, seed, wobble):
-    rng = np.random.default_rng(seed)
-    chosen = np.unique(np.append([0, 1, 2, 3], rng.integers(0, n, 40)) % n)
-    steps = rng.permutation(chosen) + wobble * np.append([1, -1], rng.uniform(-1, 1, len(chosen)))[: len(chosen)]
-    turned = np.where(rng.random(len(chosen)) < 0.5, 0, 360)
-    found = find_lattice(origin + steps * 360 / n + turned)
-    if wobble < 1e-3:
-        assert found == n
-    else:
-        assert found != n
+# Points --------------------------------------------------------------------------------------------------------------
 
 
 @given(

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 from harmonicgp import Cyclic
 from harmonicgp.actions import ImageShift, Negation, Rotation, Translation
-from harmonicgp.kernels import HarmonicKernel, harmonic_diagonal, harmonic_gram, harmonic_parts
+from harmonicgp.kernels import HarmonicKernel, harmonic_diagonal, harmonic_gram
 from harmonicgp.testing import assert_decomposition
 from tests import reference as ref
 from tests.cases import FIXED_MOTIONS, Case, cases, points
@@ -225,17 +225,3 @@ def test_the_two_way_decomposition_is_nested_one_way_ones(resolution):
 
         nested = harmonic_gram(k_t1, second, x, x, "full")
         assert_close(both[t1], nested, rtol=0, atol=1e-12)
-
-
-@given(st.data())
-def test_a_function_splits_into_its_parts(data):
-    """f_t(x) = sum_s F^H_ts f(G^s x): for f = k(., z) the parts are k_t(., z), and for any f they add up."""
-    case = data.draw(cases(data.draw(st.sampled_from(FIXED_MOTIONS)), n=4))
-    z = torch.from_numpy(data.draw(points(case.motion, 1)))
-    parts = harmonic_parts(lambda x: case.kernel(x, z).to_dense()[..., 0], case.action, case.points)
-    K = harmonic_gram(case.kernel, case.action, case.points, z, "full")[..., 0]
-    assert_close(parts.to(torch.complex128), K.to(torch.complex128), rtol=0, atol=1e-7 * scale(case))
-    g = harmonic_parts(lambda x: torch.sin(x).sum(-1) ** 3, case.action, case.points)
-    assert_close(g.sum(0).real, torch.sin(case.points).sum(-1) ** 3)
-    with pytest.raises(ValueError, match="must map"):
-        harmonic_parts(lambda x: x, case.action, case.points)

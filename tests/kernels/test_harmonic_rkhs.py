@@ -7,15 +7,14 @@ On a finite orbit-closed set O every function of the span of k(., O) is known by
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harmonicgp.actions import Negation, Rotation, Translation
-from harmonicgp.kernels import harmonic_gram, interdomain_covariance, interdomain_cross_covariance
+from harmonicgp.actions import Negation, Rotation
+from harmonicgp.kernels import harmonic_gram
 from tests import reference as ref
-from tests.cases import FIXED_MOTIONS, Case, Motion, cases, points
+from tests.cases import Case, Motion, cases
 
 #: Without fixed points among the drawn ones, and with kernels whose orbit Gram matrices are well conditioned.
 MOTIONS = [
@@ -93,27 +92,3 @@ def test_orthogonal_sum_and_norm_identity(data):
         np.testing.assert_allclose(o.inner(part[:, None], part[:, None])[0, 0].real, norm, atol=1e-8)
         norms.append(norm)
     np.testing.assert_allclose(sum(norms), a @ case.k(o.x, o.x) @ a, rtol=1e-9)
-
-
-# The appendix: lemmas, and the inter-domain reading -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("motion", FIXED_MOTIONS, ids=lambda m: repr(m.action))
-@given(data=st.data())
-def test_interdomain_covariances(motion, data):
-    """k(x, w_t) = k_t(x, z); k(w_t, w'_t) = k_t(z, z') (first lemma); zero across frequencies (second lemma)."""
-    if motion.action.group.order > 12:
-        motion = Motion(Translation(0, 24.0, 3), ref.translation(0, 24.0, 3), 1, "periodic")
-    case = data.draw(cases(motion, n=2))
-    x, z1, z2 = (torch.from_numpy(data.draw(points(motion, n))) for n in (3, 2, 2))
-    scale = float(np.abs(case.k(case.x, case.x)).max()) + 1.0
-    cross = interdomain_cross_covariance(case.kernel, case.action, x, z1).detach().numpy()
-    K = interdomain_covariance(case.kernel, case.action, z1, z2).detach().numpy()
-    ours = harmonic_gram(case.kernel, case.action, z1, z2, "full").detach().numpy()
-    for i, t in enumerate(ref.elements(case.orders)):
-        dense = ref.harmonic_kernel(case.k, motion.move, case.orders, t, x.numpy(), z1.numpy())
-        np.testing.assert_allclose(cross[i], dense, atol=1e-6 * scale)
-        np.testing.assert_allclose(K[i, i], ours[i], atol=1e-6 * scale)
-        for j in range(len(K)):
-            if i != j:
-                np.testing.assert_allclose(K[i, j], 0, atol=1e-6 * scale)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -58,18 +59,13 @@ def negated_parts(
     """Each way negates a subset of the coordinates, or of orthonormal directions: what stays comes first, then way by way."""
     still = sorted(set(range(d)).difference(*subsets))
     spaces = [(0, True, len(still))] if still else []
-    for j, subset in enumerate(subsets):
-        spaces.append((group.index([int(i == j) for i in range(group.ways)]), True, len(subset)))
+    spaces += [(_way(group, j), True, len(subset)) for j, subset in enumerate(subsets)]
     order = torch.tensor([*still, *(i for subset in subsets for i in subset)], device="cpu")
     center = torch.zeros(d, dtype=torch.float64, device="cpu") if center is None else center.cpu().double()
     if directions is not None:
         Q = directions.cpu().double()[:, order]
         return _parts(group, spaces, center, lambda u: u @ Q.to(u), lambda v: v @ Q.to(v))
-    back = order.argsort()
-
-    def reorder(x: Tensor) -> Tensor:
-        return _Reordered.apply(x, order.to(x.device), back.to(x.device))
-
+    reorder = _reordering(order)
     return _parts(group, spaces, center, reorder, reorder)
 
 
@@ -89,20 +85,15 @@ def parts_by_matrices(group: Group, images: Callable[[Tensor], Tensor], d: int) 
         return None
     P = group.fourier(R)  # R_s = sum_t chi_t(s) P_t, P_t Hermitian projections
     spaces, lefts, rights = [], [], []
-    for t, self_conjugate in _ordered(group):
-        values, vectors = torch.linalg.eigh(P[t].real if self_conjugate else P[t])
+    for t, single in _ordered(group):
+        values, vectors = torch.linalg.eigh(P[t].real if single else P[t])
         Q = vectors[:, values > 0.5]
         if Q.shape[1] == 0:
             continue
-        spaces.append((t, self_conjugate, Q.shape[1] if self_conjugate else 2 * Q.shape[1]))
-        if self_conjugate:
-            lefts.append(Q.real)
-            rights.append(Q.real)
-            continue
+        spaces.append((t, single, Q.shape[1] if single else 2 * Q.shape[1]))
         # 2 Re(chi_t(s) x Q . conj(x' Q)): the real part of the product, and the imaginary one. x P x' = x Q Q^H x'.
-        a, b = Q.real, Q.imag
-        lefts += [torch.cat((2 * a, 2 * b), 1), torch.cat((2 * b, -2 * a), 1)]
-        rights += [torch.cat((a, b), 1)] * 2
+        lefts += [Q.real] if single else [2 * Q.real, 2 * Q.imag, 2 * Q.imag, -2 * Q.real]
+        rights += [Q.real] if single else [Q.real, Q.imag] * 2
     left, right = torch.cat(lefts, 1), torch.cat(rights, 1)
     return _parts(group, spaces, center, lambda u: u @ left.to(u), lambda v: v @ right.to(v))
 
@@ -122,8 +113,7 @@ def reordered_parts(group: Group, places: Tensor, d: int) -> LinearParts | None:
     r = len(representatives)
     singles, pairs = ([t for t, single in _ordered(group) if single is kind] for kind in (True, False))
     spaces = [(t, True, r) for t in singles] + [(t, False, 2 * r) for t in pairs]
-    order = orbits.mT.flatten()  # by element, then by orbit
-    back = order.argsort()
+    reorder = _reordering(orbits.mT.flatten())  # by element, then by orbit
     # Of u . v = sum_t Re(u_t conj(v_t)): for a pair of frequencies twice that, u times (re, im | im, -re), v (re, im | re, im).
     first = range(len(singles), len(singles) + 2 * len(pairs), 2)
     ahead = [(k, 1.0) for k in range(len(singles))] + [
@@ -135,11 +125,7 @@ def reordered_parts(group: Group, places: Tensor, d: int) -> LinearParts | None:
     def side(parts: list[tuple[int, float]]) -> Callable[[Tensor], Tensor]:
         transform = spectrum(group, singles, pairs, parts)
 
-        def of(x: Tensor) -> Tensor:
-            sorted_columns = _Reordered.apply(x, order.to(x.device), back.to(x.device))
-            return transform(sorted_columns.reshape(len(x), group.order, r)).flatten(1)
-
-        return of
+        return lambda x: transform(reorder(x).reshape(len(x), group.order, r)).flatten(1)
 
     return _parts(group, spaces, torch.zeros(d, dtype=torch.float64, device="cpu"), side(ahead), side(behind))
 
@@ -153,21 +139,19 @@ def _parts(
 ) -> LinearParts:
     """From (frequency, whether it is its own conjugate, width) of the subspaces: conjugate pairs have two parts."""
     characters = group.characters()
-    ends, columns, end = [], [], 0
+    widths, columns = [], []
     for t, self_conjugate, width in spaces:
-        end += width
-        ends.append(end)
-        columns.append(characters[t].real)
-        if not self_conjugate:
-            end += width
-            ends.append(end)
-            columns.append(-characters[t].imag)
-    ways = [j for j, T in enumerate(group.orders) if T == 2]
+        widths += [width] if self_conjugate else [width, width]
+        columns += [characters[t].real] if self_conjugate else [characters[t].real, -characters[t].imag]
     rest = bool(spaces) and spaces[0][0] == 0
-    single = [t for t, _, _ in spaces[int(rest) :]]
-    singles = [group.index([int(i == j) for i in range(group.ways)]) for j in ways]
-    negation = group.is_real and len(ways) > 0 and single == singles
-    return LinearParts(tuple(ends), torch.stack(columns, 1), rest, negation, center, left, right)
+    ways = [_way(group, j) for j, T in enumerate(group.orders) if T == 2]
+    negation = group.is_real and len(ways) > 0 and ways == [t for t, _, _ in spaces[int(rest) :]]
+    return LinearParts(tuple(accumulate(widths)), torch.stack(columns, 1), rest, negation, center, left, right)
+
+
+def _way(group: Group, j: int) -> int:
+    """The place of the j-th generator, or frequency of one way."""
+    return group.index([int(i == j) for i in range(group.ways)])
 
 
 class _Reordered(torch.autograd.Function):
@@ -184,12 +168,16 @@ class _Reordered(torch.autograd.Function):
         return _Reordered.apply(g, back, order), None, None
 
 
+def _reordering(order: Tensor) -> Callable[[Tensor], Tensor]:
+    back = order.argsort()
+    return lambda x: _Reordered.apply(x, order.to(x.device), back.to(x.device))
+
+
 def _ordered(group: Group) -> list[tuple[int, bool]]:
     """One frequency of each conjugate pair, and whether it is its own: zero, those of single ways in their order, the rest."""
-    singles = [group.index([int(i == j) for i in range(group.ways)]) for j in range(group.ways)]
-    rank = {0: -1} | {t: i for i, t in enumerate(singles) if t != 0}
+    rank = {_way(group, j): j for j in range(group.ways)} | {0: -1}
     pairs = [(t, t == minus_t) for t, minus_t in group.conjugate_pairs]
-    return sorted(pairs, key=lambda pair: (rank.get(pair[0], len(singles)), pair[0]))
+    return sorted(pairs, key=lambda pair: (rank.get(pair[0], group.ways), pair[0]))
 
 
 def _by_product(

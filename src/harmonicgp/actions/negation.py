@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +12,6 @@ from harmonicgp._validation import check_points, coordinates, whole_number
 from harmonicgp.actions.base import Action, register_action
 from harmonicgp.actions.linear import LinearParts, negated_parts
 from harmonicgp.groups import Cyclic
-from harmonicgp.io.fields import Fields
 
 
 def strided(d: int, ways: int) -> tuple[tuple[int, ...], ...]:
@@ -125,8 +123,9 @@ class PrincipalNegation(Action):
         action = cls(ways)
         if mean is None and directions is None:
             return action
-        if mean is None or directions is None or directions.shape != (len(mean), len(mean)) or len(mean) < action.ways:
+        if mean is None or directions is None or mean.dim() != 1 or directions.shape != (len(mean), len(mean)):
             raise ValueError("mean and directions do not fit each other.")
+        action.check_dim(len(mean), "the mean")
         identity = torch.eye(len(mean), dtype=directions.dtype, device=directions.device)
         if float((directions @ directions.mT - identity).abs().max()) > 1e-6:
             raise ValueError("the directions are not orthogonal.")
@@ -182,6 +181,6 @@ register_action(
     PrincipalNegation,
     make=PrincipalNegation.along,
     ways=int,
-    mean=lambda fields, key: fields.optional(key, partial(Fields.tensor, dim=1)),
-    directions=lambda fields, key: fields.optional(key, partial(Fields.tensor, dim=2)),
+    mean=Tensor | None,
+    directions=Tensor | None,
 )

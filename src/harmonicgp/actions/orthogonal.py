@@ -8,7 +8,6 @@ from torch import Tensor
 from harmonicgp._validation import whole_number
 from harmonicgp.actions.base import Action, register_action
 from harmonicgp.groups import Cyclic
-from harmonicgp.io.fields import Fields
 
 _TOLERANCE = 1e-6
 
@@ -25,7 +24,7 @@ class Orthogonal(Action):
     """
 
     def __init__(self, matrix: Tensor, order: int | None = None) -> None:
-        R = torch.as_tensor(matrix)
+        R = matrix if isinstance(matrix, Tensor) else torch.as_tensor(matrix, device="cpu")
         if R.is_complex():
             raise TypeError("the matrix is complex; points are real, so the matrix must be real and orthogonal.")
         rounding = torch.finfo(R.dtype).eps if R.is_floating_point() else 0.0
@@ -105,6 +104,6 @@ register_action(
     "Orthogonal",
     Orthogonal,
     make=Orthogonal.of_digits,
-    matrix=lambda fields, key: Fields.tensor(fields, key, dim=2),
-    order=lambda fields, key: Fields.whole(fields, key, most=10**5),
+    matrix=Tensor,
+    order=lambda fields, key: fields.whole(key, most=10**5),
 )

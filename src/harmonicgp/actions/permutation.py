@@ -185,7 +185,7 @@ class ImageShift(_ImageAction):
 
 
 def _image_shape(fields: Fields, key: str) -> list[int]:
-    shape = fields.wholes(key)
+    shape: list[int] = fields.read(key, list[int])
     if math.prod(shape) > LARGEST:
         raise fields.error("the image is too large")
     return shape

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import reprlib
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin
 
 import torch
 from torch import Tensor
@@ -13,6 +14,9 @@ from torch import Tensor
 _T = TypeVar("_T")
 
 LARGEST = 10**6  #: of the whole numbers in a spec: more would only fill the memory
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+}
 
 
 class SpecError(ValueError):
@@ -20,7 +24,7 @@ class SpecError(ValueError):
 
 
 class Fields:
-    """A spec that is read key by key: what is missing, of a wrong type, or left over is a `SpecError`."""
+    """A spec that is read key by key: what is missing, of a wrong type, too large or left over is a `SpecError`."""
 
     def __init__(self, spec: object, where: str) -> None:
         self.where = where
@@ -51,70 +55,64 @@ class Fields:
         except (TypeError, ValueError, RuntimeError, ArithmeticError, MemoryError) as error:
             raise self.error(str(error).rstrip(".")) from error
 
-    def optional(self, key: str, read: Callable[[Fields, str], _T]) -> _T | None:
-        """None, or what `read` reads."""
-        if key in self._left and self._left[key] is None:
-            return self.take(key)
-        return read(self, key)
-
     def choice(self, key: str, among: Mapping[str, _T]) -> _T:
         """One of the values of a mapping, by name."""
         value = self.take(key)
         if not isinstance(value, str) or value not in among:
-            own = " (is it a class of your own? Import the module that registers it first)" if key == "class" else ""
-            raise self.error(f"{key!r} must be one of {', '.join(among)}; got {reprlib.repr(value)}{own}")
+            hint = " (is it a class of your own? Import the module that registers it first)" if key == "class" else ""
+            raise self.error(f"{key!r} must be one of {', '.join(among)}; got {reprlib.repr(value)}{hint}")
         return among[value]
 
     def whole(self, key: str, most: int = LARGEST) -> int:
         """A whole number from 0 to `most`."""
-        return self._whole(self.take(key), key, most)
-
-    def _whole(self, value: object, key: str, most: int = LARGEST) -> int:
-        if type(value) is not int or not 0 <= value <= most:
-            raise self.error(f"{key!r} must be a whole number from 0 to {most}; got {reprlib.repr(value)}")
-        return value
-
-    def number(self, key: str) -> float:
-        """A finite number."""
-        value = self.take(key)
-        if type(value) not in (int, float) or not abs(value) < 1e300:
-            raise self.error(f"{key!r} must be a number; got {reprlib.repr(value)}")
-        return value
-
-    def flag(self, key: str) -> bool:
-        """True or false."""
-        value = self.take(key)
-        if not isinstance(value, bool):
-            raise self.error(f"{key!r} must be true or false; got {reprlib.repr(value)}")
+        value: int = self.take(key)
+        self._require(type(value) is int and 0 <= value <= most, key, f"be a whole number from 0 to {most}", value)
         return value
 
     def items(self, key: str, exactly: int | None = None) -> list[Any]:
         """A non-empty list, of `exactly` as many items if given."""
         value = self.take(key)
-        if not isinstance(value, list) or len(value) < 1 or len(value) != (exactly or len(value)):
-            raise self.error(f"{key!r} must be a list of {exactly or 'one or more'}; got {reprlib.repr(value)}")
+        right = isinstance(value, list) and len(value) > 0 and len(value) == (exactly or len(value))
+        self._require(right, key, f"be a list of {exactly or 'one or more'}", value)
+        return list(value)
+
+    def read(self, key: str, kind: Any) -> Any:
+        """A value of one of the types of `reader_of`. Whole numbers are not negative, numbers finite, lists not empty."""
+        options = get_args(kind)
+        if NoneType in options:
+            if key in self._left and self._left[key] is None:
+                return self.take(key)
+            return self.read(key, next(option for option in options if option is not NoneType))
+        if get_origin(kind) is list:
+            return [Fields({key: item}, self.where).read(key, options[0]) for item in self.items(key)]
+        if kind is int:
+            return self.whole(key)
+        if kind is Tensor:
+            return self.tensor(key)
+        if kind is torch.dtype:
+            return self.choice(key, DTYPES)
+        value = self.take(key)
+        if kind is bool:
+            self._require(isinstance(value, bool), key, "be true or false", value)
+        else:
+            self._require(_is_finite(value), key, "be a number", value)
         return value
-
-    def wholes(self, key: str) -> list[int]:
-        """A list of whole numbers."""
-        return [self._whole(item, key) for item in self.items(key)]
-
-    def lists_of_wholes(self, key: str) -> list[list[int]]:
-        """A list of lists of whole numbers."""
-        lists = self.items(key)
-        if not all(isinstance(one, list) for one in lists):
-            raise self.error(f"{key!r} must be a list of lists; got {reprlib.repr(lists)}")
-        return [[self._whole(item, key) for item in one] for one in lists]
 
     def tensor(self, key: str, dim: int | None = None) -> Tensor:
         """Finite numbers, nested as the axes are, in float64."""
         value = self.take(key)
-        flat = list(value) if isinstance(value, list) else [value]
+        flat = [value]
         while any(isinstance(item, list) for item in flat):
             flat = list(itertools.chain.from_iterable(item if isinstance(item, list) else [item] for item in flat))
-        if not all(type(item) in (int, float) and abs(item) < 1e300 for item in flat):
-            raise self.error(f"{key!r} must hold finite numbers")
-        tensor: Tensor = self.construct(torch.tensor, value, dtype=torch.float64)
-        if dim is not None and tensor.dim() != dim:
-            raise self.error(f"{key!r} must have {dim} axes; it has {tensor.dim()}")
+        self._require(all(map(_is_finite, flat)), key, "hold finite numbers", value)
+        tensor: Tensor = self.construct(torch.tensor, value, dtype=torch.float64, device="cpu")
+        self._require(dim is None or tensor.dim() == dim, key, f"have {dim} axes", value)
         return tensor
+
+    def _require(self, right: bool, key: str, what: str, value: object) -> None:
+        if not right:
+            raise self.error(f"{key!r} must {what}; got {reprlib.repr(value)}")
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300

@@ -20,36 +20,17 @@ from harmonicgp.io.fields import Fields, SpecError
 Reader: TypeAlias = Callable[[Fields, str], Any]
 #: A type such as `int` or `list[int] | None`, or a reader.
 FieldType: TypeAlias = Any
-
-DTYPES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
-#: How a field of a type is read. Whole numbers are not negative.
-_READERS: dict[Any, Reader] = {
-    int: Fields.whole,
-    float: Fields.number,
-    bool: Fields.flag,
-    list[int]: Fields.wholes,
-    list[list[int]]: Fields.lists_of_wholes,
-    Tensor: Fields.tensor,
-    torch.dtype: lambda fields, key: fields.choice(key, DTYPES),
-}
+_TYPES: tuple[Any, ...] = (int, float, bool, list[int], list[list[int]], Tensor, torch.dtype)
 
 
 def reader_of(kind: FieldType) -> Reader:
     """The reader of a field type."""
-    if kind in _READERS:
-        return _READERS[kind]
-    options = get_args(kind)
-    if NoneType in options and len(options) == 2:
-        read = reader_of(next(option for option in options if option is not NoneType))
-        return lambda fields, key: fields.optional(key, read)
+    options = [option for option in get_args(kind) if option is not NoneType]
+    if kind in _TYPES or (len(options) == 1 and NoneType in get_args(kind) and options[0] in _TYPES):
+        return lambda fields, key: fields.read(key, kind)
     if not callable(kind) or isinstance(kind, type) or options:
-        known = ", ".join(getattr(one, "__name__", str(one)) if isinstance(one, type) else str(one) for one in _READERS)
-        raise TypeError(f"a saved field is one of {known}, one of these `| None`, or a reader; got {kind!r}.")
+        types = ", ".join(one.__name__ if isinstance(one, type) else str(one) for one in _TYPES)
+        raise TypeError(f"a saved field is one of {types}, one of these `| None`, or a reader; got {kind!r}.")
     return kind
 
 
@@ -60,11 +41,9 @@ class Kind:
     name: str
     type: type[Any]
     fields: Mapping[str, Reader]  #: constructor arguments, attributes of the same name
-    children: (
-        str | tuple[str, ...]
-    ) = ()  #: the attribute that holds a list of children, or one attribute for each child
-    make: Callable[..., Any] = object  #: builds an instance from the children and the fields
-    parameters: str = ""  #: the submodule that holds the parameters; the module itself if empty
+    children: str | tuple[str, ...]  #: the attribute that holds a list of children, or one attribute for each child
+    make: Callable[..., Any]  #: builds an instance from the children and the fields
+    parameters: str  #: the submodule that holds the parameters; the module itself if empty
 
     def children_of(self, value: Any) -> list[Any]:
         """The children of an instance."""

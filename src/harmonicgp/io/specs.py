@@ -14,8 +14,8 @@ import torch
 from gpytorch import constraints, kernels, likelihoods
 from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
 
-from harmonicgp.io.fields import Fields, SpecError
-from harmonicgp.io.registry import ACTIONS, DTYPES, KERNELS, LIKELIHOODS, Kind, Registry
+from harmonicgp.io.fields import DTYPES, Fields, SpecError
+from harmonicgp.io.registry import ACTIONS, KERNELS, LIKELIHOODS, Kind, Registry
 
 Spec: TypeAlias = dict[str, Any]
 
@@ -35,9 +35,6 @@ _TRANSFORMS: dict[str, tuple[Any, Any]] = {
 }
 
 
-# Kernels --------------------------------------------------------------------------------------------------------------
-
-
 def kernel_spec(kernel: kernels.Kernel) -> Spec:
     """The structure of a kernel of registered classes, for JSON; its values are in `kernel.state_dict()`.
 
@@ -48,90 +45,22 @@ def kernel_spec(kernel: kernels.Kernel) -> Spec:
         >>> spec["class"], spec["nu"]
         ('MaternKernel', 1.5)
     """
-    spec = _kernel_node(kernel, 0)
-    _check_module(kernel, "kernel", bool(kernel.batch_shape))
-    _check_same_state(kernel, build_kernel(spec), "kernel")
-    return spec
+    return _spec(kernel, KERNELS)
 
 
 def build_kernel(spec: object) -> kernels.Kernel:
-    """The kernel of a spec, ready for `load_state_dict`."""
-    return _build_kernel(spec, "kernel", 0)
-
-
-def _kernel_node(kernel: Any, depth: int) -> Spec:
-    kind = KERNELS.kind_of(kernel)
-    if depth > _DEEPEST:
-        raise SpecError(f"the kernel is nested more than {_DEEPEST} deep: use fewer sums, products and scales.")
-    spec = _written(kernel, kind)
-    spec["active_dims"] = None if kernel.active_dims is None else kernel.active_dims.tolist()
-    spec["parameters"] = _parameters(kernel, "kernel")
-    if kind.children:
-        spec["children"] = [_kernel_node(child, depth + 1) for child in kind.children_of(kernel)]
-    return spec
-
-
-def _build_kernel(spec: object, where: str, depth: int) -> Any:
-    fields = Fields(spec, where)
-    if depth > _DEEPEST:
-        raise fields.error("it is nested too deep")
-    kind, values = _read(fields, KERNELS)
-    active = fields.optional("active_dims", Fields.wholes)
-    parameters = fields.take("parameters")
-    children = _build_children(fields, kind, lambda part, place: _build_kernel(part, place, depth + 1))
-    fields.end()
-    kernel = fields.construct(kind.make, *children, **values)
-    kernel.active_dims = None if active is None else torch.tensor(active, dtype=torch.long, device="cpu")
-    _set_parameters(kernel, parameters, where)
-    return kernel
-
-
-# Likelihoods ----------------------------------------------------------------------------------------------------------
+    """The kernel of a spec, on the CPU, ready for `load_state_dict`."""
+    return _build(spec, KERNELS, "kernel")
 
 
 def likelihood_spec(likelihood: likelihoods.Likelihood) -> Spec:
     """The structure of a likelihood of a registered class, for JSON; its values are in `likelihood.state_dict()`."""
-    kind = LIKELIHOODS.kind_of(likelihood)
-    spec = _written(likelihood, kind)
-    batched = any(parameter.numel() != 1 for parameter in likelihood.parameters())
-    _check_module(likelihood, "likelihood", batched)
-    spec["parameters"] = _parameters(kind.holder(likelihood), "likelihood")
-    if hasattr(
-        likelihood, "quadrature"
-    ):  # not in the state dict, and rounded as the default dtype was when it was made
-        rule = likelihood.quadrature
-        spec["quadrature"] = {
-            "dtype": _dtype_name(rule.locations.dtype, "likelihood"),
-            "locations": rule.locations.tolist(),
-            "weights": rule.weights.tolist(),
-        }
-    _check_same_state(likelihood, build_likelihood(spec), "likelihood")
-    return spec
+    return _spec(likelihood, LIKELIHOODS)
 
 
 def build_likelihood(spec: object) -> likelihoods.Likelihood:
-    """The likelihood of a spec, ready for `load_state_dict`."""
-    fields = Fields(spec, "likelihood")
-    kind, values = _read(fields, LIKELIHOODS)
-    likelihood = fields.construct(kind.make, **values)
-    _set_parameters(kind.holder(likelihood), fields.take("parameters"), "likelihood")
-    if hasattr(likelihood, "quadrature"):
-        _set_quadrature(likelihood.quadrature, fields.take("quadrature"))
-    fields.end()
-    return likelihood
-
-
-def _set_quadrature(rule: Any, spec: object) -> None:
-    fields = Fields(spec, "likelihood.quadrature")
-    dtype = fields.choice("dtype", DTYPES)
-    locations, weights = fields.tensor("locations", 1), fields.tensor("weights", 1)
-    fields.end()
-    if len(locations) == 0 or locations.shape != weights.shape:
-        raise fields.error("it has no weight for each location")
-    rule.locations, rule.weights, rule.num_locs = locations.to(dtype), weights.to(dtype), len(locations)
-
-
-# Actions --------------------------------------------------------------------------------------------------------------
+    """The likelihood of a spec, on the CPU, ready for `load_state_dict`."""
+    return _build(spec, LIKELIHOODS, "likelihood")
 
 
 def action_spec(action: Any) -> Spec | None:
@@ -142,45 +71,84 @@ def action_spec(action: Any) -> Spec | None:
         >>> action_spec(Rotation((0, 1), 4))
         {'class': 'Rotation', 'plane': [0, 1], 'order': 4}
     """
-    if action is None:
-        return None
-    kind = ACTIONS.kind_of(action)
-    spec = _written(action, kind)
-    if kind.children:
-        spec["children"] = [action_spec(factor) for factor in kind.children_of(action)]
-    build_action(spec)
-    return spec
+    return None if action is None else _spec(action, ACTIONS)
 
 
 def build_action(spec: object) -> Any:
     """The action of a spec; None for None."""
-    return None if spec is None else _build_action(spec, "action", ())
+    return None if spec is None else _build(spec, ACTIONS, "action")
 
 
-def _build_action(spec: object, where: str, around: tuple[Kind, ...]) -> Any:
+def _spec(value: Any, registry: Registry) -> Spec:
+    """The spec of a value that comes back the same; refuses at saving what would fail at loading."""
+    spec = _node(value, registry, 0)
+    if registry is not ACTIONS:
+        _check_module(value, registry.noun)
+    rebuilt = _build(spec, registry, registry.noun)
+    if registry is not ACTIONS:
+        _check_same_state(value, rebuilt, registry.noun)
+    return spec
+
+
+def _node(value: Any, registry: Registry, depth: int) -> Spec:
+    kind, noun = registry.kind_of(value), registry.noun
+    if depth > _DEEPEST:
+        raise SpecError(f"the {noun} is nested more than {_DEEPEST} deep: use fewer sums, products and scales.")
+    spec = {"class": kind.name, **{field: _plain(getattr(value, field), noun) for field in kind.fields}}
+    if isinstance(value, kernels.Kernel):
+        spec["active_dims"] = None if value.active_dims is None else value.active_dims.tolist()
+    if registry is not ACTIONS:
+        spec["parameters"] = _parameters(kind.holder(value), noun)
+    if hasattr(value, "quadrature"):  # not in the state dict, and rounded as the default dtype was when it was made
+        rule = value.quadrature
+        spec["quadrature"] = {
+            "dtype": _plain(rule.locations.dtype, noun),
+            "locations": rule.locations.tolist(),
+            "weights": rule.weights.tolist(),
+        }
+    if kind.children:
+        spec["children"] = [_node(child, registry, depth + 1) for child in kind.children_of(value)]
+    return spec
+
+
+def _build(spec: object, registry: Registry, where: str, around: tuple[Kind, ...] = ()) -> Any:
+    """The value of a spec, which lies within instances of the kinds `around`."""
     fields = Fields(spec, where)
-    kind, values = _read(fields, ACTIONS)
-    if kind in around:
+    if len(around) > _DEEPEST:
+        raise fields.error("it is nested too deep")
+    kind = fields.choice("class", registry.kinds)
+    if registry is ACTIONS and kind in around:
         raise fields.error("a product within a product is never written")
-    children = _build_children(fields, kind, lambda part, place: _build_action(part, place, (*around, kind)))
+    arguments = {field: read(fields, field) for field, read in kind.fields.items()}
+    parts: list[Any] = []
+    if kind.children:
+        parts = fields.items("children", exactly=None if isinstance(kind.children, str) else len(kind.children))
+    children = [_build(part, registry, f"{where}.children[{i}]", (*around, kind)) for i, part in enumerate(parts)]
+    with torch.device("cpu"):  # GPyTorch makes parameters on the default device
+        value = fields.construct(kind.make, *children, **arguments)
+        if registry is not ACTIONS:
+            _set_parameters(kind.holder(value), fields.take("parameters"), where)
+    if isinstance(value, kernels.Kernel):
+        active = fields.read("active_dims", list[int] | None)
+        value.active_dims = None if active is None else torch.tensor(active, dtype=torch.long, device="cpu")
+    if hasattr(value, "quadrature"):
+        _set_quadrature(value.quadrature, fields.take("quadrature"))
     fields.end()
-    return fields.construct(kind.make, *children, **values)
+    return value
 
 
 # What can be saved ----------------------------------------------------------------------------------------------------
 
 
-def _written(value: Any, kind: Kind) -> Spec:
-    """The name of the class, and its fields."""
-    return {"class": kind.name, **{field: _plain(getattr(value, field)) for field in kind.fields}}
-
-
-def _plain(value: Any) -> Any:
+def _plain(value: Any, noun: str) -> Any:
     """In the types of JSON: lists for tuples and tensors, Python's numbers for numpy's, names for dtypes."""
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [_plain(item, noun) for item in value]
     if isinstance(value, torch.dtype):
-        return _dtype_name(value, "likelihood")
+        name = str(value).removeprefix("torch.")
+        if name not in DTYPES:
+            raise SpecError(f"the {noun} has numbers of {value}, which cannot be saved: use {noun}.double().")
+        return name
     return value.tolist() if hasattr(value, "tolist") else value
 
 
@@ -188,7 +156,7 @@ def _parameters(module: Any, noun: str) -> Spec:
     """What is to be known of the parameters that are a module's own."""
     return {
         name: {
-            "dtype": _dtype_name(parameter.dtype, noun),
+            "dtype": _plain(parameter.dtype, noun),
             "frozen": not parameter.requires_grad,
             "constraint": _constraint(module.constraint_for_parameter_name(name), f"{name} of the {noun}", noun),
         }
@@ -196,19 +164,12 @@ def _parameters(module: Any, noun: str) -> Spec:
     }
 
 
-def _dtype_name(dtype: torch.dtype, noun: str) -> str:
-    for name, known in DTYPES.items():
-        if dtype == known:
-            return name
-    raise SpecError(f"the {noun} has numbers of {dtype}, which cannot be saved: use {noun}.double().")
-
-
 def _constraint(constraint: Any, where: str, noun: str) -> Spec:
     for name, (make, bounds) in _CONSTRAINTS.items():
         if type(constraint) is getattr(make, "func", make):
             values = {bound: getattr(constraint, bound).tolist() for bound in bounds}
             return {"class": name, "transform": _transform(constraint, where), **values,
-                    "dtype": _dtype_name(constraint.lower_bound.dtype, noun)}  # fmt: skip
+                    "dtype": _plain(constraint.lower_bound.dtype, noun)}  # fmt: skip
     raise SpecError(
         f"{where} has the constraint {type(constraint).__name__}, which cannot be saved: use one of "
         f"{', '.join(_CONSTRAINTS)} of gpytorch.constraints."
@@ -230,9 +191,9 @@ def _transform(constraint: Any, where: str) -> str:
     )
 
 
-def _check_module(module: Any, noun: str, batched: bool) -> None:
+def _check_module(module: Any, noun: str) -> None:
     """Refuse what a spec would lose."""
-    if batched:
+    if module.batch_shape if isinstance(module, kernels.Kernel) else any(p.numel() != 1 for p in module.parameters()):
         raise SpecError(f"the {noun} is a batch of several, which cannot be saved: use one without batch_shape.")
     for name, *_ in module.named_priors():
         raise SpecError(f"the {noun} has a prior, {name}, and priors cannot be saved: leave it out.")
@@ -259,30 +220,27 @@ def _check_same_state(module: Any, rebuilt: Any, noun: str) -> None:
 # What is read ---------------------------------------------------------------------------------------------------------
 
 
-def _read(fields: Fields, registry: Registry) -> tuple[Kind, dict[str, Any]]:
-    """The kind that a spec names, and what its constructor is told."""
-    kind = fields.choice("class", registry.kinds)
-    return kind, {field: read(fields, field) for field, read in kind.fields.items()}
-
-
-def _build_children(fields: Fields, kind: Kind, build: Callable[[object, str], Any]) -> list[Any]:
-    if not kind.children:
-        return []
-    parts = fields.items("children", exactly=None if isinstance(kind.children, str) else len(kind.children))
-    return [build(part, f"{fields.where}.children[{i}]") for i, part in enumerate(parts)]
-
-
 def _set_parameters(module: Any, spec: object, where: str) -> None:
     """Give a new module's own parameters the dtypes and constraints of a spec, and freeze those that were frozen."""
     fields = Fields(spec, f"{where}.parameters")
     for name, parameter in list(module.named_parameters(recurse=False)):
         entry = Fields(fields.take(name), f"{where}.parameters.{name}")
         parameter.data = parameter.data.to(entry.choice("dtype", DTYPES))
-        parameter.requires_grad_(not entry.flag("frozen"))
+        parameter.requires_grad_(not entry.read("frozen", bool))
         constraint = _build_constraint(entry.take("constraint"), f"{where}.{name}_constraint", parameter.shape)
         module.register_constraint(name, constraint)
         entry.end()
     fields.end()
+
+
+def _set_quadrature(rule: Any, spec: object) -> None:
+    fields = Fields(spec, "likelihood.quadrature")
+    dtype = fields.choice("dtype", DTYPES)
+    locations, weights = fields.tensor("locations", 1), fields.tensor("weights", 1)
+    fields.end()
+    if len(locations) == 0 or locations.shape != weights.shape:
+        raise fields.error("it has no weight for each location")
+    rule.locations, rule.weights, rule.num_locs = locations.to(dtype), weights.to(dtype), len(locations)
 
 
 def _build_constraint(spec: object, where: str, shape: torch.Size) -> Any:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from harmonicgp._validation import whole_number
-from harmonicgp.kernels.profiles import ANGLE, profile_value
-from harmonicgp.kernels.records import FeatureMap, register_kernel
+from harmonicgp.kernels.profiles import ANGLE, directions_lift, profile_value
+from harmonicgp.kernels.records import FeatureMap, drawn_features, register_kernel
 
 
 class ArcCosineKernel(gpytorch.kernels.Kernel):
@@ -33,7 +33,8 @@ class ArcCosineKernel(gpytorch.kernels.Kernel):
         self.order = whole_number(order, "the order of an arc-cosine kernel", 0)
         if self.order > 2:
             raise ValueError(f"arc-cosine kernels are implemented for the orders 0, 1 and 2; got {order}.")
-        self.register_parameter("raw_bias_variance", torch.nn.Parameter(torch.zeros(*self.batch_shape, 1, 1)))
+        start = self.raw_lengthscale.new_zeros(*self.batch_shape, 1, 1)
+        self.register_parameter("raw_bias_variance", torch.nn.Parameter(start))
         self.register_constraint("raw_bias_variance", gpytorch.constraints.Positive())
 
     @property
@@ -44,7 +45,8 @@ class ArcCosineKernel(gpytorch.kernels.Kernel):
 
     @bias_variance.setter
     def bias_variance(self, value: float | Tensor) -> None:
-        value = torch.as_tensor(value).to(self.raw_bias_variance)
+        raw = self.raw_bias_variance
+        value = torch.as_tensor(value, dtype=raw.dtype, device=raw.device)
         if not bool((value > 0).all() & torch.isfinite(value).all()):
             raise ValueError(
                 f"bias_variance must be positive: at the origin the angle would not exist; got {value.tolist()}."
@@ -53,38 +55,30 @@ class ArcCosineKernel(gpytorch.kernels.Kernel):
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """The Gram matrix [..., n1, n2], or its diagonal [..., n]."""
-        bias = self.bias_variance[..., 0]
-        u1, u2 = x1 / self.lengthscale, x2 / self.lengthscale
-        norm1 = ((u1 * u1).sum(-1) + bias).sqrt()
-        norm2 = ((u2 * u2).sum(-1) + bias).sqrt()
-        root = bias.sqrt()
         # Directions first, products after: norms of any size stay in range.
-        v1, v2, w1, w2 = u1 / norm1[..., None], u2 / norm2[..., None], root / norm1, root / norm2
-        if diag:
-            cosine, norms = (v1 * v2).sum(-1) + w1 * w2, norm1 * norm2
-            cosine = (
-                torch.where((x1 == x2).all(-1), torch.ones_like(cosine), cosine) if not cosine.requires_grad else cosine
-            )
-        else:
-            cosine = v1 @ v2.mT + w1[..., :, None] * w2[..., None, :]
-            norms = norm1[..., :, None] * norm2[..., None, :]
-        return norms**self.order * profile_value(ANGLE, cosine, self.order)
+        (v1, w1, norm1), (v2, w2, norm2) = (directions_lift(self, x / self.lengthscale) for x in (x1, x2))
+        v1, v2 = torch.cat((v1, w1), -1), torch.cat((v2, w2), -1)
+        if not diag:
+            return norm1[..., :, None] * norm2[..., None, :] * profile_value(ANGLE, v1 @ v2.mT, self.order)
+        cosine = (v1 * v2).sum(-1)
+        if not cosine.requires_grad:
+            cosine = torch.where((x1 == x2).all(-1), torch.ones_like(cosine), cosine)
+        return norm1 * norm2 * profile_value(ANGLE, cosine, self.order)
 
 
 def _network_features(kernel: ArcCosineKernel, generator: torch.Generator, n: int) -> FeatureMap:
     """sqrt(2/n) relu(w.u)^order: the hidden layer whose limit the kernel is."""
     lengthscale = kernel.lengthscale.detach().double().reshape(-1)
     bias = kernel.bias_variance.detach().double().reshape(())
-    weights: dict[int, Tensor] = {}
 
-    def features(x: Tensor) -> Tensor:
-        d = x.shape[-1]
-        if d not in weights:  # the width is known at the first call, and fixed from then on
-            weights[d] = torch.randn(d + 1, n, generator=generator, dtype=torch.float64, device="cpu")
-        h = (x / lengthscale) @ weights[d][:d] + bias.sqrt() * weights[d][d]
+    def weights(d: int) -> Tensor:
+        return torch.randn(d + 1, n, generator=generator, dtype=torch.float64, device="cpu")
+
+    def features(x: Tensor, w: Tensor) -> Tensor:
+        h = (x / lengthscale) @ w[:-1] + bias.sqrt() * w[-1]
         return math.sqrt(2 / n) * (h > 0).to(h) * h**kernel.order
 
-    return features
+    return drawn_features(weights, features)
 
 
 register_kernel(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import gpytorch
 import torch
@@ -128,6 +129,11 @@ def _parts(kernel: KernelLike) -> list[gpytorch.kernels.Kernel]:
     return [part for part in kernel.modules() if isinstance(part, gpytorch.kernels.Kernel)]
 
 
+def _active(part: gpytorch.kernels.Kernel, width: int | None = None) -> list[int]:
+    """The columns that a kernel takes: of those it names, or its first `width`."""
+    return list(range(width or part.ard_num_dims)) if part.active_dims is None else part.active_dims.tolist()
+
+
 def _in_float64(kernel: KernelLike) -> KernelLike:
     """A float64 copy, so that rounding does not blur the verdict; the kernel itself where it cannot be copied."""
     if not isinstance(kernel, torch.nn.Module):
@@ -156,8 +162,8 @@ def _spread_lengthscales(kernel: KernelLike) -> None:
 
 def _check_group_law(action: Action, x: Tensor) -> None:
     """A step and T - 1 more must bring every point back, else the transform means nothing."""
-    for j, T in enumerate(action.group.orders):
-        step = torch.tensor([int(i == j) for i in range(action.group.ways)], device=x.device)
+    steps = torch.eye(action.group.ways, dtype=torch.long, device=x.device)
+    for j, (T, step) in enumerate(zip(action.group.orders, steps, strict=True)):
         back = action.move(action.move(x, step % T), (T - 1) * step)
         if float(action.wrap(back - x).abs().max()) > 1e-3 * (1 + float(x.abs().max())):
             raise ValueError(
@@ -168,13 +174,10 @@ def _check_group_law(action: Action, x: Tensor) -> None:
 
 def _trial_elements(action: Action) -> Tensor:
     """The generators, and half a turn of each way, which takes many points past the end of a period."""
-    rows = []
-    for j, T in enumerate(action.group.orders):
-        for s_j in {1 % T, T // 2} - {0}:
-            row = [0] * action.group.ways
-            row[j] = s_j
-            rows.append(row)
-    return torch.tensor(rows or [[0] * action.group.ways], device="cpu")
+    ways = action.group.ways
+    steps = [(j, s_j) for j, T in enumerate(action.group.orders) for s_j in {1 % T, T // 2} - {0}]
+    rows = [[s_j if i == j else 0 for i in range(ways)] for j, s_j in steps]
+    return torch.tensor(rows or [[0] * ways], device="cpu")
 
 
 def _trial_sets(kernel: KernelLike, action: Action, d: int, like: Sequence[Tensor]) -> list[Tensor]:
@@ -185,41 +188,27 @@ def _trial_sets(kernel: KernelLike, action: Action, d: int, like: Sequence[Tenso
     generator = torch.Generator(device="cpu").manual_seed(0)
     generic = torch.randn(6, d, generator=generator, dtype=torch.float64, device="cpu")
     turns = torch.rand(6, d, generator=generator, dtype=torch.float64, device="cpu")
-    scales: list[Tensor] = [torch.ones(d, dtype=torch.float64, device="cpu")]
+    scales = [generic.new_ones(d)]
     for part in _parts(kernel):
         if getattr(part, "has_lengthscale", False):
             lengthscale = part.lengthscale.detach().double().cpu().reshape(-1)
-            scales += [
-                torch.full((d,), float(value), dtype=torch.float64, device="cpu") for value in lengthscale.aminmax()
-            ]
+            scales += [value.expand(d) for value in lengthscale.aminmax()]
             if len(lengthscale) > 1:  # each coordinate at its own
-                active = range(len(lengthscale)) if part.active_dims is None else part.active_dims.tolist()
-                own = torch.ones(d, dtype=torch.float64, device="cpu")
-                for i, value in zip(active, lengthscale, strict=True):
-                    own[i] = value
-                scales.append(own)
-    globes = [
-        (0, 1) if part.active_dims is None else tuple(part.active_dims.tolist())
-        for part in _parts(kernel)
-        if isinstance(part, GlobeKernel)
-    ]
+                scales.append(generic.new_ones(d))
+                scales[-1][_active(part)] = lengthscale
+    globes = [_active(part, 2) for part in _parts(kernel) if isinstance(part, GlobeKernel)]
     sets: dict[tuple[float, ...], Tensor] = {}
     for scale in scales:
         for x in (generic * scale, generic * scale / d**0.5):  # far points are all but independent, near ones are not
-            x = x.clone()
-            for longitude, latitude in globes:  # a patch of the size of the lengthscale, away from the equator
-                x[:, [longitude, latitude]] = (57.3 * x[:, [longitude, latitude]]).clamp(-40, 40) + 45.0
-            sets[tuple(x[0].tolist())] = x
-            if action.periods or globes:
-                around = x.clone()
-                for axis, period in action.periods.items():
-                    around[:, axis] = turns[:, axis] * period
-                for longitude, latitude in globes:
-                    around[:, longitude], around[:, latitude] = (
-                        360 * turns[:, longitude] - 180,
-                        160 * turns[:, latitude] - 80,
-                    )
-                sets[tuple(around[0].tolist())] = around
+            for columns in globes:  # a patch of the size of the lengthscale, away from the equator
+                x[:, columns] = (57.3 * x[:, columns]).clamp(-40, 40) + 45.0
+            around = x.clone()
+            for axis, period in action.periods.items():
+                around[:, axis] = turns[:, axis] * period
+            for longitude, latitude in globes:
+                around[:, longitude] = 360 * turns[:, longitude] - 180
+                around[:, latitude] = 160 * turns[:, latitude] - 80
+            sets.update({tuple(points[0].tolist()): points for points in (x, around)})
     result = list(sets.values())
     for rows in like:
         rows = rows.detach().reshape(-1, d).double().cpu()
@@ -290,10 +279,8 @@ def _unequal_pair(part: gpytorch.kernels.Kernel, mixing: Tensor) -> tuple[int, i
     if not getattr(part, "has_lengthscale", False) or not part.ard_num_dims or part.ard_num_dims < 2:
         return None
     lengthscale = part.lengthscale.detach().reshape(-1, part.ard_num_dims)[0].tolist()
-    active = range(part.ard_num_dims) if part.active_dims is None else part.active_dims.tolist()
-    for a, i in enumerate(active):
-        for b, j in enumerate(active):
-            differ = abs(lengthscale[a] - lengthscale[b]) > 1e-6 * abs(lengthscale[a])
-            if a < b and differ and bool(mixing[i, j] | mixing[j, i]):
-                return i, j, a, b
+    for (a, i), (b, j) in combinations(enumerate(_active(part)), 2):
+        differ = abs(lengthscale[a] - lengthscale[b]) > 1e-6 * abs(lengthscale[a])
+        if differ and bool(mixing[i, j] | mixing[j, i]):
+            return i, j, a, b
     return None

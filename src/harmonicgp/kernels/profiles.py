@@ -132,11 +132,11 @@ def _angle_slope(c: Tensor, f: Tensor, order: float) -> tuple[Tensor, None]:
     return torch.where(edge, torch.zeros_like(c), sin2.masked_fill(edge, 1.0).rsqrt() / math.pi), None
 
 
-def _directions_lift(kernel: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Directions of (x, sqrt(bias)), and powers of their lengths."""
+def directions_lift(kernel: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Directions of (x, sqrt(bias)), and powers of their lengths, for an arc-cosine kernel and x [..., n, d]."""
     bias = kernel.bias_variance[..., 0]
     norm = (x.square().sum(-1) + bias).sqrt()
-    return x / norm[:, None], (bias.sqrt() / norm)[:, None], norm**kernel.order
+    return x / norm[..., None], (bias.sqrt() / norm)[..., None], norm**kernel.order
 
 
 # Spectral densities ---------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ RATIONAL_QUADRATIC = Profile(
     radii=_rational_quadratic_radii,
 )  # fmt: skip
 POWER = Profile("power", lambda t, p: t**p, _power_slope, 5, "power", _offset_lift)
-ANGLE = Profile("angle", _angle, _angle_slope, None, "order", _directions_lift)
+ANGLE = Profile("angle", _angle, _angle_slope, None, "order", directions_lift)
 
 #: Kernels that estimators know by name.
 NAMED_PROFILES = {profile.name: profile for profile in (RBF, MATERN12, MATERN32, MATERN52)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, TypeAlias
 
 import gpytorch
@@ -98,18 +99,23 @@ def random_features(kernel: Any, generator: torch.Generator, n: int) -> FeatureM
     return lambda x: inner(x.index_select(-1, active))
 
 
-def fourier_features(frequencies: Callable[[int], Tensor], n: int) -> FeatureMap:
-    """sqrt(1/n) (cos w.x, sin w.x) with n frequencies w [n, d], drawn by `frequencies(d)` when the width d is known."""
+def drawn_features(draw: Callable[[int], Tensor], features: Callable[[Tensor, Tensor], Tensor]) -> FeatureMap:
+    """The map x -> features(x, draw(d)), whose numbers are drawn once, when the width d of x is known."""
     drawn: dict[int, Tensor] = {}
 
-    def features(x: Tensor) -> Tensor:
+    def of(x: Tensor) -> Tensor:
         d = x.shape[-1]
         if d not in drawn:
-            drawn[d] = frequencies(d)
-        phase = x @ drawn[d].mT
-        return torch.cat((phase.cos(), phase.sin()), -1) / math.sqrt(n)
+            drawn[d] = draw(d)
+        return features(x, drawn[d])
 
-    return features
+    return of
+
+
+def _waves(x: Tensor, frequencies: Tensor) -> Tensor:
+    """sqrt(1/n) (cos w.x, sin w.x) with n frequencies w [n, d]."""
+    phase = x @ frequencies.mT
+    return torch.cat((phase.cos(), phase.sin()), -1) / math.sqrt(len(frequencies))
 
 
 def _stationary_features(kernel: Any, generator: torch.Generator, n: int) -> FeatureMap:
@@ -124,7 +130,7 @@ def _stationary_features(kernel: Any, generator: torch.Generator, n: int) -> Fea
         normal = torch.randn(n, d, generator=generator, dtype=torch.float64, device="cpu")
         return normal * radii[:, None] / lengthscale
 
-    return fourier_features(frequencies, n)
+    return drawn_features(frequencies, _waves)
 
 
 def _periodic_features(kernel: Any, generator: torch.Generator, n: int) -> FeatureMap:
@@ -143,7 +149,7 @@ def _periodic_features(kernel: Any, generator: torch.Generator, n: int) -> Featu
         signs = torch.randint(2, (n, d), generator=generator, device="cpu").double() * 2 - 1
         return torch.stack(columns, -1) * signs * (2 * math.pi / period)
 
-    return fourier_features(frequencies, n)
+    return drawn_features(frequencies, _waves)
 
 
 def _linear_features(kernel: Any, generator: torch.Generator, n: int) -> FeatureMap:
@@ -170,20 +176,15 @@ def product_features(parts: list[FeatureMap], generator: torch.Generator, n: int
 
     phi_i(x) = sqrt(R) prod_k phi^k_{j_k(i)}(x).
     """
-    pairing: list[tuple[Tensor, int]] = []
+    pairing: list[Tensor] = []
 
     def features(x: Tensor) -> Tensor:
         values = [part(x) for part in parts]
         if not pairing:
-            for value in values:
-                size = value.shape[-1]
-                pairing.append((torch.randint(size, (4 * n,), generator=generator, device="cpu"), size))
-        out = None
-        for value, (places, size) in zip(values, pairing, strict=True):
-            scaled = value[..., places] * math.sqrt(size)
-            out = scaled if out is None else out * scaled
-        assert out is not None
-        return out / math.sqrt(out.shape[-1])
+            sizes = [value.shape[-1] for value in values]
+            pairing.extend(torch.randint(size, (4 * n,), generator=generator, device="cpu") for size in sizes)
+        scaled = [v[..., places] * math.sqrt(v.shape[-1]) for v, places in zip(values, pairing, strict=True)]
+        return reduce(torch.mul, scaled) / math.sqrt(4 * n)
 
     return features
 

@@ -83,23 +83,24 @@ class ZonalKernel:
         alias = math.sqrt(-2 * math.log(NEGLIGIBLE)) / float(self.lengthscale.detach())
         return max(int(t_max + alias) + 2, 2 * t_max + 2)
 
+    @torch.inference_mode(False)
     def cosines(self, n: int, t_max: int) -> Tensor:
         """The transform of an even sequence of n numbers, from its first half: [n // 2 + 1, t_max + 1]."""
         if (n, t_max) not in self._transforms:
+            s = torch.arange(n // 2 + 1, device="cpu")
+            weights = (2.0 - ((s == 0) | (2 * s == n)).double()) / n
+            angles = (s[:, None] * torch.arange(t_max + 1, device="cpu")) % n  # whole numbers: no digit is lost
             self._transforms.clear()
-            with torch.inference_mode(False):
-                self._transforms[n, t_max] = _cosines(n, t_max)
+            self._transforms[n, t_max] = weights[:, None] * torch.cos(angles.double() * (2 * math.pi / n))
         return self._transforms[n, t_max]
 
-
-def _cosines(n: int, t_max: int) -> Tensor:
-    s = torch.arange(n // 2 + 1, device="cpu")
-    weights = torch.full((len(s),), 2.0 / n, dtype=torch.float64, device="cpu")
-    weights[0] = 1.0 / n
-    if n % 2 == 0:
-        weights[-1] = 1.0 / n
-    angles = (s[:, None] * torch.arange(t_max + 1, device="cpu")) % n  # whole numbers: no digit is lost
-    return weights[:, None] * torch.cos(angles.double() * (2 * math.pi / n))
+    def at(self, p: Tensor, q: Tensor, angles: Tensor) -> Tensor:
+        """The values k / scale at latitudes p [m], q [n] (degrees), longitudes that differ by angles [r] or [n, r]: [m, n, r]."""
+        p, q = p.double() * _RADIANS, q.double() * _RADIANS
+        inverse = self.lengthscale**-2
+        across = 4 * torch.sin(0.5 * (p[:, None] - q[None])).square() * inverse
+        along = 4 * p.cos()[:, None] * q.cos()[None].clamp_min(0.0) * inverse
+        return self.profile(across[..., None] + along[..., None] * torch.sin(0.5 * angles).square())
 
 
 def zonal_tiles(kernel: ZonalKernel, p: Tensor, q: Tensor, order: int) -> Iterator[tuple[slice, slice]]:
@@ -110,9 +111,7 @@ def zonal_tiles(kernel: ZonalKernel, p: Tensor, q: Tensor, order: int) -> Iterat
         j = min(len(q), i + max(1, _TILE // (width * len(p))))
         while True:
             low, high = float(q[i:j].min()) - reach, float(q[i:j].max()) + reach
-            first, last = (
-                int(torch.searchsorted(p, torch.tensor(edge, dtype=p.dtype, device=p.device))) for edge in (low, high)
-            )
+            first, last = torch.searchsorted(p, torch.tensor([low, high], dtype=p.dtype, device=p.device)).tolist()
             more = min(len(q), i + max(1, _TILE // (width * max(1, last - first))))
             if more <= j or more - j < (j - i) // 4:
                 break
@@ -123,13 +122,8 @@ def zonal_tiles(kernel: ZonalKernel, p: Tensor, q: Tensor, order: int) -> Iterat
 
 def zonal_block(kernel: ZonalKernel, p: Tensor, q: Tensor, t_max: int, order: int) -> Tensor:
     """The coefficients c_t(p, q), t = 0 .. t_max, over `order` longitudes, differentiable: [t_max + 1, len(p), len(q)]."""
-    p, q = p.double() * _RADIANS, q.double() * _RADIANS
-    inverse = kernel.lengthscale**-2
-    across = 4 * torch.sin(0.5 * (p[:, None] - q[None])).square() * inverse
-    along = 4 * p.cos()[:, None] * q.cos()[None].clamp_min(0.0) * inverse
-    turns = torch.sin(torch.arange(order // 2 + 1, dtype=torch.float64, device=p.device) * (math.pi / order)).square()
-    t = across[..., None] + along[..., None] * turns
-    k = kernel.profile(t)
+    turns = torch.arange(order // 2 + 1, dtype=torch.float64, device=p.device) * (2 * math.pi / order)
+    k = kernel.at(p, q, turns)
     return kernel.scale * (k @ kernel.cosines(order, t_max).to(k.device)).permute(2, 0, 1)
 
 
@@ -140,14 +134,9 @@ def zonal_offset_spectrum(kernel: ZonalKernel, p: Tensor, q: Tensor, offset: Ten
     k_t(z, x) = 1/n sum_s conj(chi_t(s)) k(z, s.x), offsets in degrees, one for each of q.
     """
     out = torch.empty(t_max + 1, len(p), len(q), dtype=torch.complex128, device=p.device)
-    p, q = p.double() * _RADIANS, q.double() * _RADIANS
-    inverse = kernel.lengthscale**-2
     turns = torch.arange(order, dtype=torch.float64, device=p.device) * (2 * math.pi / order)
     for part in torch.arange(len(q), device=q.device).split(max(1, _TILE // (order * len(p)))):
-        across = 4 * torch.sin(0.5 * (p[:, None] - q[part])).square() * inverse
-        along = 4 * p.cos()[:, None] * q[part].cos().clamp_min(0.0) * inverse
-        angles = offset[part].double()[:, None] * _RADIANS + turns
-        k = kernel.profile(across[..., None] + along[..., None] * torch.sin(0.5 * angles).square())
+        k = kernel.at(p, q[part], offset[part].double()[:, None] * _RADIANS + turns)
         out[..., part] = kernel.scale * (torch.fft.fft(k, dim=-1)[..., : t_max + 1] / order).permute(2, 0, 1)
     return out
 
@@ -200,8 +189,6 @@ def longitude_spectrum(
     points = whole_number(points or max(1024, 16 * n_frequencies), "points", 2 * n_frequencies)
     longitude = torch.arange(points, dtype=latitude1.dtype, device=p.device) * (360.0 / points)
     x1 = torch.stack((torch.zeros_like(latitude1), latitude1), -1)
-    x2 = torch.stack(
-        (longitude[:, None].expand(-1, len(latitude2)), latitude2[None, :].expand(points, -1)), -1
-    )  # [points, n2, 2]
+    x2 = torch.stack(torch.meshgrid(longitude, latitude2, indexing="ij"), -1)  # [points, n2, 2]
     K = kernel_matrix(kernel, x1, x2)  # [points, n1, n2]
     return torch.fft.rfft(K, dim=0).real[:n_frequencies] / points

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from harmonicgp._validation import whole_number
-from harmonicgp.io.fields import Fields
 from harmonicgp.likelihoods.observation import ClassObservation, register_likelihood
 
 
@@ -87,6 +86,6 @@ register_likelihood(
     make=lambda dtype, **arguments: RobustMaxLikelihood(**arguments).to(dtype),
     num_classes=int,
     epsilon=float,
-    points=lambda fields, key: Fields.whole(fields, key, most=1000),
+    points=lambda fields, key: fields.whole(key, most=1000),
     dtype=torch.dtype,
 )

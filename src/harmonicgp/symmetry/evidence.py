@@ -95,7 +95,7 @@ def invariance_test(
     # Not of images, but of any negation: the centre of a pixel that is hardly ever seen is no evidence.
     if width <= FEWER_COLUMNS or action.negates_columns:
         most = COLUMNS if group.order == 2 else FEWER_COLUMNS
-        found.append(_columns(tests[-1][..., torch.randperm(width, generator=generator)[:most]], elements))
+        found.append(_columns(tests[-1][..., _shuffled(width, generator, X)[:most]], elements))
     for plane, order in action.planes():
         found.append(Evidence(0.0, angles_test(X[:, list(plane)], [order])[0]))
     p = min(1.0, len(found) * min(evidence.p_value for evidence in found))
@@ -139,7 +139,7 @@ def enough_places(action: Action, X: Tensor) -> bool:
 
 def moved_columns(action: Action, X: Tensor) -> Tensor:
     """Which columns some element changes, a mask."""
-    some = X[torch.randperm(len(X), generator=torch.Generator().manual_seed(1))[:64]].detach().double()
+    some = X[_shuffled(len(X), torch.Generator().manual_seed(1), X)[:64]].detach().double()
     return (action.images(some) - some).abs().amax((0, 1)) > 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Self
 
@@ -9,15 +10,16 @@ _SHOWN = 3  # levels that a warning names
 _MOST_COLUMNS = 10  # that an error names
 
 
-class UnseenWarning(UserWarning):
+class UnseenWarning(UserWarning, ABC):
     """Values of a column that the fit has not seen. Those of two parts of a table add up."""
 
     column: str
     rows: int  #: rows that hold such values
     fate: str  #: what stands in for them
 
+    @abstractmethod
     def __add__(self, other: Self) -> Self:
-        raise NotImplementedError
+        """The warning of both parts."""
 
 
 class UnseenLevelsWarning(UnseenWarning):
