@@ -126,6 +126,11 @@ class TableEstimator(BaseEstimator):
         return self.model_.validation
 
     @property
+    def neighbours_(self) -> int:
+        """How many training rows correct a prediction; 0 where the model keeps none."""
+        return self.model_.neighbours
+
+    @property
     def ranges_(self) -> list[list[float]] | None:
         """The least and the largest value of every encoded column; None for models from files of older versions."""
         return self.model_.ranges

@@ -28,10 +28,13 @@ from harmonicgp.tables.rows import ModelRows, ModelTensors
 from harmonicgp.training import Fit, Schedule, fit
 from harmonicgp.training.exact import fit_exact
 from harmonicgp.training.finish import Validation
+from harmonicgp.training.neighbour_finish import fit_neighbours
 from harmonicgp.training.problem import Problem
 
 #: Inducing points a block, at most, of a small table whose model is not exact.
 SMALL_BLOCK = 256
+#: The share of a time budget, after the search, that is kept for neighbours.
+NEIGHBOUR_SHARE = 0.45
 
 
 @gradients_enabled()
@@ -110,7 +113,10 @@ def _run(
     if exact:
         problem = Problem(features, observe(likelihood), X, y, None, noise, options.bound_used, counts)
         return fit_exact(problem, plan, callbacks)
-    return fit(
+    k = getattr(options, "neighbours", 0) if settings.is_gaussian and features.n_features <= MAX_DENSE else 0
+    share = NEIGHBOUR_SHARE if k != 0 and plan.time_budget is not None else 0.0
+    first = plan if share == 0.0 else replace(plan, time_budget=(1 - share) * (plan.time_budget or 0.0))
+    result = fit(
         features,
         likelihood,
         X,
@@ -119,9 +125,15 @@ def _run(
         counts=counts,
         family=options.family or ("joint" if candidate.posterior == "joint" else "auto"),
         bound=options.bound_used,
-        schedule=plan,
+        schedule=first,
         callbacks=callbacks,
     )
+    if k == 0:
+        return result
+    if plan.time_budget is not None:
+        plan = replace(plan, time_budget=max(settings.until() - time.perf_counter(), 1e-2))
+    problem = Problem(features, observe(likelihood), X, y, None, noise, options.bound_used, counts)
+    return fit_neighbours(result, problem, k, plan)
 
 
 def _schedule(settings: ModelSettings, keep_out: bool) -> Schedule:

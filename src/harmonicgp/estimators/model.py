@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from harmonicgp.estimators.predictive import Conformal
+from harmonicgp.inference.neighbours import NeighbourPredictor
 from harmonicgp.inference.prediction import Predictor
 from harmonicgp.likelihoods.observation import Bound, observe
 from harmonicgp.symmetry.choice import SymmetryChoice
 from harmonicgp.tables.inputs import Array, Inputs
 from harmonicgp.tables.rows import ModelRows
 from harmonicgp.training.full_data import absorb
+from harmonicgp.training.neighbour_finish import absorb_neighbours
 from harmonicgp.training.problem import Problem
 
 #: How far outside the range of a column, as a share of it, a row is not yet out of range.
@@ -108,8 +110,11 @@ class FittedModel:
         X, y, noise, counts = data.tensors(self.inputs, *self._place())
         old = self.predictor
         problem = Problem(old.features, observe(self.likelihood), X, y, None, noise, self.bound, counts)
-        posterior = absorb(problem, old.whitened, old.posterior).settled()
-        predictor = Predictor(old.features, old.whitened, posterior, None, old.chunk_size)
+        if isinstance(old, NeighbourPredictor):
+            predictor: Predictor = absorb_neighbours(old, problem)
+        else:
+            posterior = absorb(problem, old.whitened, old.posterior).settled()
+            predictor = Predictor(old.features, old.whitened, posterior, None, old.chunk_size)
         ranges = self.ranges
         if ranges is not None:
             ends = zip(ranges, data.X.min(0).tolist(), data.X.max(0).tolist(), strict=True)
@@ -121,7 +126,15 @@ class FittedModel:
         """Features of all blocks together."""
         return self.predictor.features.n_features
 
+    @property
+    def neighbours(self) -> int:
+        """How many training rows correct a prediction; 0 for none."""
+        return self.predictor.neighbourhood.k if isinstance(self.predictor, NeighbourPredictor) else 0
+
     def _labels(self) -> list[str]:
+        return [*self._block_labels(), *(["neighbours"] if self.neighbours else [])]
+
+    def _block_labels(self) -> list[str]:
         features = self.predictor.features
         frequencies = getattr(features, "block_frequencies", None)
         if frequencies is None:

@@ -60,6 +60,8 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator):
         target_transform: None, "log" or "quantile".
         calibration: "auto": where error bars did not cover as they say on the rows held out (up to 2,000 rows: each row in
             turn), their levels are recalibrated; "conformal": always, and those rows stay out of the posterior; None: never.
+        neighbours: how many of the nearest training rows correct a prediction for what the inducing points miss; "auto": as many
+            as held-out rows ask for, or none. A model with neighbours keeps its training rows, also in its file; 0: none.
         max_steps: training steps, at most.
         batch_size: rows of a step.
         learning_rate: Adam's, for inducing points and hyper-parameters.
@@ -101,6 +103,7 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator):
         likelihood: str = "gaussian",
         target_transform: Transform | None = None,
         calibration: str | None = "auto",
+        neighbours: int | str = "auto",
         max_steps: int = 400,
         batch_size: int = 1024,
         learning_rate: float = 0.05,
@@ -127,6 +130,7 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator):
         self.likelihood = likelihood
         self.target_transform = target_transform
         self.calibration = calibration
+        self.neighbours = neighbours
         self.max_steps = max_steps
         self.batch_size = batch_size
         self.learning_rate = learning_rate

@@ -17,7 +17,9 @@ from harmonicgp.actions import Action
 from harmonicgp.estimators.model import FittedModel
 from harmonicgp.estimators.predictive import Conformal
 from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
+from harmonicgp.features.neighbours import Neighbourhood, ObservedRows
 from harmonicgp.inference.closed_form import StreamedPosterior
+from harmonicgp.inference.neighbours import NeighbourPredictor
 from harmonicgp.inference.posterior import Family, Posterior
 from harmonicgp.inference.prediction import Predictor
 from harmonicgp.io.container import ModelFileError, read_container, write_container
@@ -147,7 +149,7 @@ def _pack_model(model: FittedModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
         )
     inputs, arrays = model.inputs.state()
     Z = predictor.features.inducing()[0].detach()
-    header = {
+    header: dict[str, Any] = {
         "inputs": inputs,
         "dtype": str(Z.dtype).removeprefix("torch."),
         "kernel": kernel_spec(model.kernel),
@@ -162,6 +164,10 @@ def _pack_model(model: FittedModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
     tensors |= _named("kernel.", kernel.state_dict()) | _named("likelihood.", model.likelihood.state_dict())
     for i, (mean, Lambda) in enumerate(zip(posterior.means, posterior.precisions, strict=True)):
         tensors |= {f"posterior.mean.{i}": mean, f"posterior.precision.{i}": Lambda}
+    if isinstance(predictor, NeighbourPredictor):
+        observed = predictor.neighbourhood.observed
+        header["neighbours"] = predictor.neighbourhood.k
+        tensors |= {"rows.X": observed.X, "rows.y": observed.y, "rows.noise": observed.noise}
     return header, tensors
 
 
@@ -180,9 +186,15 @@ def _unpack_model(header: Mapping[str, Any], tensors: Mapping[str, Tensor], valu
         [tensors[f"posterior.mean.{i}"] for i in stacks],
         [tensors[f"posterior.precision.{i}"] for i in stacks],
     )
+    predictor = Predictor.freeze(features, posterior)
+    if header.get("neighbours"):
+        observed = ObservedRows(*(tensors[f"rows.{name}"] for name in ("X", "y", "noise")))
+        observed.check(features.inducing_dim)
+        neighbourhood = Neighbourhood.of(predictor.features.view.kernel, observed, int(header["neighbours"]))  # type: ignore[attr-defined]
+        predictor = NeighbourPredictor.of(predictor, neighbourhood)
     return FittedModel(
         inputs=Inputs.from_state(header["inputs"], _arrays(tensors, "inputs.")),
-        predictor=Predictor.freeze(features, posterior),
+        predictor=predictor,
         kernel=kernel,
         likelihood=likelihood,
         choice=_symmetry(header["symmetry"], header["features"]),

@@ -71,7 +71,7 @@ class Predictor:
             if out is None:
                 shape = (len(mean), *self.features.cells(x))
                 out = mean.new_empty(shape), mean.new_empty(shape)
-            out[0][:, *place], out[1][:, *place] = mean + self._mean(part), variance
+            out[0][:, *place], out[1][:, *place] = mean + self.prior_mean(part), variance
         assert out is not None
         return out
 
@@ -91,7 +91,7 @@ class Predictor:
         K = self.whitened.view.zx(x, x).double() - A.mT @ A
         K = 0.5 * (K + K.mT)
         total = (K + self.posterior.explained(A)).expand(self.posterior.n_outputs, *K.shape)
-        return mean + self._mean(x), total
+        return mean + self.prior_mean(x), total
 
     @torch.no_grad()
     def components(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -137,9 +137,11 @@ class Predictor:
         The part that the inducing points leave open is a path of the prior by `n_frequencies` random features, so that its
         variance is right to about n_frequencies^(-1/2).
         """
-        generator = torch.Generator().manual_seed(seed)
-        P = self.posterior.n_outputs
-        d = self.features.inducing_dim
+        return self.draw_paths(n_samples, torch.Generator().manual_seed(seed), n_frequencies)
+
+    def draw_paths(self, n_samples: int, generator: torch.Generator, n_frequencies: int) -> SamplePaths:
+        """The same with a generator."""
+        P, d = self.posterior.n_outputs, self.features.inducing_dim
         prior = PriorPath.draw(getattr(self.features.view, "kernel", None), d, n_samples * P, generator, n_frequencies)
         with torch.no_grad():
             start = torch.cat(
@@ -155,7 +157,8 @@ class Predictor:
         if isinstance(x, Tensor) and Z.dtype != x.dtype:
             raise TypeError(f"x is {x.dtype}; this predictor was fitted in {Z.dtype}: use x.to({Z.dtype}).")
 
-    def _mean(self, x: Any) -> Tensor | float:
+    def prior_mean(self, x: Any) -> Tensor | float:
+        """The mean function at x, [*cells] or [P, *cells]."""
         return 0.0 if self.mean is None else self.mean(x)
 
 

@@ -12,17 +12,17 @@ waves of a whole grid, whose Gram matrices are never held at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from harmonicgp.backend.linalg import NotPositiveDefiniteError, cholesky, symmetric_product
 from harmonicgp.features.base import Whitened
-from harmonicgp.features.evaluation import Evaluation, GramWork, Roots, Shapes, split_coefficients
+from harmonicgp.features.evaluation import DenseEvaluation, Evaluation, GramWork, Roots, Shapes, split_coefficients
 from harmonicgp.features.waves import narrowed
 from harmonicgp.inference.covariances import RootPosterior
 from harmonicgp.inference.posterior import Posterior
@@ -161,6 +161,15 @@ def diagonal_blocks(S: Tensor, shapes: Shapes) -> tuple[Tensor, ...]:
     return tuple(result)
 
 
+class RowPiece(NamedTuple):
+    """Some rows as the closed form sees them."""
+
+    evaluation: DenseEvaluation
+    y: Tensor  #: [P, n]
+    weights: Tensor | None = None  #: w_n, [n]; None for all one
+    counts: Tensor | None = None  #: c_n, [n]; None for all one
+
+
 @torch.no_grad()
 def gather_statistics(
     whitened: Whitened,
@@ -173,52 +182,65 @@ def gather_statistics(
     dense: bool | None = None,
     counts: Tensor | None = None,
 ) -> Statistics:
-    """One pass over the data X [N, d], y [P, N], in chunks; `counts` [N] says how many equal rows each stands for.
+    """One pass over the data X [N, d], y [P, N], in chunks; `counts` [N] says how many equal rows each stands for."""
+
+    def pieces() -> Iterator[RowPiece]:
+        for rows in chunks(len(X), chunk_size):
+            some = [None if t is None else t[rows] for t in (weights, counts)]
+            yield RowPiece(whitened.dense(X[rows]), y[:, rows], some[0], some[1])
+            if progress is not None:
+                progress(rows.stop - rows.start)
+
+    return sum_statistics(pieces(), shapes, len(y), len(X), dense)
+
+
+@torch.no_grad()
+def sum_statistics(
+    pieces: Iterable[RowPiece], shapes: Shapes, n_outputs: int, N: int, dense: bool | None = None
+) -> Statistics:
+    """The sums over pieces of about N rows in all.
 
     Products are taken in float64, so that I + A A'/s2 is positive definite however small the noise; beyond `MAX_EXACT` of
     them in the data's dtype, with sums in float64.
     """
     F = sum(blocks * f for blocks, f in shapes)
-    zeros = partial(torch.zeros, dtype=torch.float64, device=X.device)
-    wide = torch.float64 if len(X) * F * F <= MAX_EXACT else X.dtype
-    dense = F <= MAX_DENSE if dense is None else dense
-    S = zeros(F, F) if dense else None
-    block_sums = [zeros(blocks, f, f) for blocks, f in shapes]
-    b, yy = zeros(len(y), F), zeros(len(y))
-    residuals = []
-    for rows in chunks(len(X), chunk_size):
-        evaluation = whitened.dense(X[rows])
-        w = _product(weights, counts, rows, wide)
+    dense, exact = F <= MAX_DENSE if dense is None else dense, N * F * F <= MAX_EXACT
+    S, block_sums, b, yy, rounding = None, [], None, None, 0.0
+    rows: list[tuple[Tensor, Tensor | None, Tensor | None]] = []
+    for evaluation, y, weights, counts in pieces:
+        if b is None or yy is None:
+            zeros = partial(torch.zeros, dtype=torch.float64, device=y.device)
+            S, b, yy = zeros(F, F) if dense else None, zeros(n_outputs, F), zeros(n_outputs)
+            block_sums = [] if dense else [zeros(blocks, f, f) for blocks, f in shapes]
+        wide = torch.float64 if exact else evaluation.dtype
+        rounding = 0.0 if wide == torch.float64 else 10 * float(torch.finfo(wide).eps)
+        w = _product(weights, counts, wide)
         root = None if w is None else w.sqrt()
         stacks = tuple(a.to(wide) for a in evaluation.stacks)
         weighted = stacks if root is None else tuple(a * root for a in stacks)
         A = torch.cat([a.flatten(0, 1) for a in weighted])
         if S is not None:
             S += symmetric_product(A)
-        else:
-            for total, a in zip(block_sums, weighted, strict=True):
-                total += symmetric_product(a)
-        target = y[:, rows].to(wide)
+        for total, a in zip(block_sums, weighted, strict=False):
+            total += symmetric_product(a)
+        target = y.to(wide)
         b += ((target if root is None else target * root) @ A.mT).double()
-        yy += (y[:, rows].double().square() * (1.0 if w is None else w.double())).sum(-1)
-        residuals.append(evaluation.residual.variance)
-        if progress is not None:
-            progress(rows.stop - rows.start)
-    if S is not None:
-        block_sums = list(diagonal_blocks(S, shapes))
-    precision = None if weights is None else weights.double()
-    rounding = 0.0 if wide == torch.float64 else 10 * float(torch.finfo(wide).eps)
-    repeats = None if counts is None else counts.double()
-    r = torch.cat(residuals).double()
-    return Statistics(tuple(shapes), S, tuple(block_sums), b, yy, r, precision, rounding, repeats)
+        yy += (y.double().square() * (1.0 if w is None else w.double())).sum(-1)
+        rows.append((evaluation.residual.variance, weights, counts))
+    assert b is not None
+    assert yy is not None
+    blocks = tuple(block_sums) if S is None else diagonal_blocks(S, shapes)
+    r, precision, repeats = (None if t[0] is None else torch.cat(t).double() for t in zip(*rows, strict=True))
+    assert r is not None
+    return Statistics(tuple(shapes), S, blocks, b, yy, r, precision, rounding, repeats)
 
 
-def _product(weights: Tensor | None, counts: Tensor | None, rows: slice, dtype: torch.dtype) -> Tensor | None:
-    """w_n c_n for some rows, None for all one."""
+def _product(weights: Tensor | None, counts: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """w_n c_n, None for all one."""
     if weights is None or counts is None:
         given = counts if weights is None else weights
-        return None if given is None else given[rows].to(dtype)
-    return (weights[rows].double() * counts[rows].double()).to(dtype)
+        return None if given is None else given.to(dtype)
+    return (weights.double() * counts.double()).to(dtype)
 
 
 def streaming_matvec(
@@ -245,7 +267,8 @@ def streaming_matvec(
                 if size <= room:
                     kept[rows.start], room = evaluation, room - size
             values = evaluation.project(v)
-            w = _product(weights, counts, rows, values.dtype)
+            some = [None if t is None else t[rows] for t in (weights, counts)]
+            w = _product(some[0], some[1], values.dtype)
             total += evaluation.accumulate(values if w is None else values * w).to(v.dtype)
         return total
 
@@ -295,10 +318,7 @@ class EvaluationStatistics:
 
     def row_weights(self, dtype: torch.dtype) -> Tensor | None:
         """c_n w_n [*cells], None for all one."""
-        if self.weights is None or self.counts is None:
-            given = self.counts if self.weights is None else self.weights
-            return None if given is None else given.to(dtype)
-        return (self.weights.double() * self.counts.double()).to(dtype)
+        return _product(self.weights, self.counts, dtype)
 
     def matvec(self, v: Tensor) -> Tensor:
         """A W A' v."""

@@ -91,6 +91,7 @@ class RegressionOptions(ModelOptions):
     likelihood: str = "gaussian"
     target_transform: Transform | None = None
     calibration: str | None = "auto"
+    neighbours: int | str = "auto"
 
     @property
     def is_gaussian(self) -> bool:
@@ -144,6 +145,10 @@ def check_regression_options(options: RegressionOptions, noise_std: Any = None) 
         calibration=("auto", None, "conformal"),
         bound=("tight", "elbo"),
     )
+    if options.neighbours != "auto":
+        k = whole_number(options.neighbours, "neighbours", 0)
+        if k > 0 and not options.is_gaussian:
+            raise ValueError('neighbours are for likelihood="gaussian": use neighbours=0 with Student-t noise.')
     if options.likelihood == "student_t" and options.target_transform == "log":
         raise ValueError(
             'under target_transform="log" with Student-t noise y has no mean: use likelihood="gaussian", or '

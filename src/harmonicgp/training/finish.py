@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import gpytorch
@@ -175,3 +175,31 @@ def _limits(constraint: gpytorch.constraints.Interval, unit: float = 1.0) -> tup
     """The range that a parameter's constraint leaves, in units of its present value."""
     low, high = float(constraint.lower_bound.max()), float(constraint.upper_bound.min())
     return max(1e-6, 1.01 * low / unit), min(1e6, 0.99 * high / unit)
+
+
+def hold_out(problem: Problem, plan: Schedule) -> Split:
+    """The rows to train on and, where scalars are refined or the fit is watched, rows kept out.
+
+    A row that stands for several equal ones may be on both sides: held out are rows of the table that it was made of.
+    """
+    share = min(plan.validation_fraction, plan.max_validation / problem.size)
+    refined = plan.refine and problem.observation.is_gaussian and problem.noise is None
+    wanted = plan.finish and (refined or plan.early_stopping or plan.keep_out)
+    too_many = problem.observation.is_gaussian and problem.features.n_features > MAX_DENSE
+    if not wanted or share * problem.size < 20 or too_many:
+        return Split(problem)
+    generator = torch.Generator().manual_seed(plan.seed + 1)
+    if problem.counts is None:
+        order = torch.randperm(problem.N, generator=generator, device="cpu").to(problem.X.device)
+        n = int(share * problem.N)
+        rows = order[:n].sort().values
+        return Split(problem.part(order[n:].sort().values), problem.part(rows), rows)
+    counts = problem.counts.double()
+    units = counts.floor().clamp_min(1.0)  # a weight below two is held out whole or not at all
+    taken = torch.binomial(units, torch.full_like(units, share), generator=generator) * (counts / units)
+    rows, left = (taken > 0).nonzero()[:, 0], counts - taken
+    trained = (left > 1e-9 * counts).nonzero()[:, 0]
+    if len(rows) == 0 or len(trained) == 0:
+        return Split(problem)
+    held = replace(problem.part(rows), counts=taken[rows].to(problem.X.dtype))
+    return Split(replace(problem.part(trained), counts=left[trained].to(problem.X.dtype)), held, rows)

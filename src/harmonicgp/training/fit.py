@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import gpytorch
@@ -18,18 +18,20 @@ from tqdm import tqdm
 from harmonicgp.backend.memory import memory_kept
 from harmonicgp.backend.threads import no_threads_inside
 from harmonicgp.features.base import Features
+from harmonicgp.features.neighbours import Neighbourhood
 from harmonicgp.inference.closed_form import StreamedPosterior, closed_form
 from harmonicgp.inference.covariances import AdamPosterior
+from harmonicgp.inference.neighbours import NeighbourPredictor
 from harmonicgp.inference.posterior import Family, Posterior
 from harmonicgp.inference.prediction import MeanFunction, Predictor
 from harmonicgp.inference.refinement import Refinement
 from harmonicgp.inference.statistics import MAX_DENSE, gather_statistics
 from harmonicgp.likelihoods.observation import Bound, GaussianObservation, Observation, observe
 from harmonicgp.training.checkpoints import Checkpoint, fingerprint
-from harmonicgp.training.finish import Split, Validation, finish
+from harmonicgp.training.finish import Split, Validation, finish, hold_out
 from harmonicgp.training.full_data import full_data_step
 from harmonicgp.training.problem import Problem, check_data, check_model
-from harmonicgp.training.schedule import Batches, Course, Schedule
+from harmonicgp.training.schedule import Course, Schedule
 
 #: Held-out rows that are watched for early stopping.
 MAX_WATCHED = 1024
@@ -57,11 +59,13 @@ class Fit:
     refinement: Refinement | None = None
     iterations: int = 0  #: of conjugate gradients in the finish
     validation: Validation | None = None  #: what was said of held-out rows
-    seconds: dict[str, float] = field(default_factory=dict)  #: "train", "finish"
+    seconds: dict[str, float] = field(default_factory=dict)  #: "train", "finish", "neighbours"
+    neighbourhood: Neighbourhood | None = None  #: the rows that new points are given, where the residual has neighbours
 
     def predictor(self, chunk_size: int = 4096) -> Predictor:
         """A frozen predictor, whose rounding is that of the same model read from a file."""
-        return Predictor.freeze(self.features, self.posterior.settled(), self.mean, chunk_size)
+        predictor = Predictor.freeze(self.features, self.posterior.settled(), self.mean, chunk_size)
+        return predictor if self.neighbourhood is None else NeighbourPredictor.of(predictor, self.neighbourhood)
 
 
 def fit(
@@ -101,7 +105,7 @@ def fit(
     bound = bound or ("tight" if observation.is_gaussian else "elbo")
     observation.check_bound(bound)
     everything = Problem(features, observation, X.detach(), y.detach(), mean, noise, bound, counts)
-    split = _hold_out(everything, plan)
+    split = hold_out(everything, plan)
     streamed = features.n_features > MAX_DENSE  # then the joint matrix is never formed, in training neither
     training_family: Family = "joint" if family == "joint" and not streamed else "block"
     until = math.inf
@@ -144,34 +148,6 @@ def _finish_seconds(problem: Problem, family: Family, plan: Schedule) -> float:
     return 1.1 * (passed * problem.N / few.N + TRIALS * solved)
 
 
-def _hold_out(problem: Problem, plan: Schedule) -> Split:
-    """The rows to train on and, where scalars are refined or the fit is watched, rows kept out.
-
-    A row that stands for several equal ones may be on both sides: held out are rows of the table that it was made of.
-    """
-    share = min(plan.validation_fraction, plan.max_validation / problem.size)
-    refined = plan.refine and problem.observation.is_gaussian and problem.noise is None
-    wanted = plan.finish and (refined or plan.early_stopping or plan.keep_out)
-    too_many = problem.observation.is_gaussian and problem.features.n_features > MAX_DENSE
-    if not wanted or share * problem.size < 20 or too_many:
-        return Split(problem)
-    generator = torch.Generator().manual_seed(plan.seed + 1)
-    if problem.counts is None:
-        order = torch.randperm(problem.N, generator=generator, device="cpu").to(problem.X.device)
-        n = int(share * problem.N)
-        rows = order[:n].sort().values
-        return Split(problem.part(order[n:].sort().values), problem.part(rows), rows)
-    counts = problem.counts.double()
-    units = counts.floor().clamp_min(1.0)  # a weight below two is held out whole or not at all
-    taken = torch.binomial(units, torch.full_like(units, share), generator=generator) * (counts / units)
-    rows, left = (taken > 0).nonzero()[:, 0], counts - taken
-    trained = (left > 1e-9 * counts).nonzero()[:, 0]
-    if len(rows) == 0 or len(trained) == 0:
-        return Split(problem)
-    held = replace(problem.part(rows), counts=taken[rows].to(problem.X.dtype))
-    return Split(replace(problem.part(trained), counts=left[trained].to(problem.X.dtype)), held, rows)
-
-
 class TrainingLoop:
     """Steps on batches: q by natural gradients (or with the rest), everything else by Adam."""
 
@@ -198,7 +174,7 @@ class TrainingLoop:
             if self.parameters
             else None
         )
-        self.draws = Batches(problem.N, plan.batch_size, plan.seed)
+        self.draws = problem.batches(plan)
         # All rows at once under Gaussian noise: the whole step is the optimum.
         self.exact = self.draws.whole and problem.observation.is_gaussian and self.by_adam is None
         self.course = Course(plan)
@@ -257,7 +233,7 @@ class TrainingLoop:
     def _adam_step(self, q: AdamPosterior) -> float:
         """Everything by Adam, as the paper trains."""
         batch = self.problem.part(self.draws.draw())
-        mean = self._mean_term(batch, batch.terms(q, self.problem.features(batch.X)))
+        mean = self._mean_term(batch, batch.terms(q, batch.evaluate()))
         kl = q.kl() / self.problem.size
         self._adam(kl - mean)
         return float(mean.detach().double()) - float(kl.detach())
@@ -266,14 +242,14 @@ class TrainingLoop:
         """Q by a natural-gradient step, the rest by Adam on the batch that the schedule says."""
         problem, plan, q = self.problem, self.plan, self.q
         batch = problem.part(self.draws.draw())
-        evaluation = problem.features(batch.X)
+        evaluation = batch.evaluate()
         if plan.gradient_batch == "before":
             terms = batch.terms(q, evaluation)
         rho = 1.0 if self.exact else plan.rho_at(self.course.step, self.course.share)
         self.q = q = batch.step(q, evaluation, problem.N / batch.N, rho)
         if plan.gradient_batch == "fresh":
             batch = problem.part(self.draws.draw())
-            evaluation = problem.features(batch.X)
+            evaluation = batch.evaluate()
         if plan.gradient_batch != "before":
             terms = batch.terms(q, evaluation)
         mean = self._mean_term(batch, terms)
@@ -306,7 +282,7 @@ class TrainingLoop:
     def _watch(self) -> float | None:
         """The bound on held-out rows, or of the last steps where every step sees all rows."""
         if self.watched is not None:
-            terms = self.watched.terms(self.by_adam or self.q, self.problem.features(self.watched.X))
+            terms = self.watched.terms(self.by_adam or self.q, self.watched.evaluate())
             value = float(self.watched.sum(terms.double())) / self.watched.size
         elif self.draws.whole and self.history:
             value = self.history[-1]["bound"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import gpytorch
 import torch
@@ -16,6 +17,18 @@ from harmonicgp.inference.posterior import Posterior, VariationalPosterior
 from harmonicgp.inference.prediction import MeanFunction
 from harmonicgp.inference.statistics import chunks
 from harmonicgp.likelihoods.observation import Bound, Observation
+from harmonicgp.training.schedule import Batches, Schedule
+
+
+@dataclass(frozen=True)
+class Sites:
+    """A batch as a natural-gradient step sees it: features, and the slopes of its terms at the present posterior."""
+
+    features: DenseEvaluation  #: without a graph
+    mean: Tensor  #: of the features' part of f, [P, B]
+    variance: Tensor | None  #: of the same; None where the slopes do not need it
+    g: Tensor  #: d e / d mean, [P, B]
+    lam: Tensor  #: -2 d e / d variance, [P, B]
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,15 @@ class Problem:
         noise = None if self.noise is None else self.noise[rows]
         counts = None if self.counts is None else self.counts[rows]
         return replace(self, X=self.X[rows], y=self.y[:, rows], noise=noise, counts=counts)
+
+    def joined(self, other: Problem) -> Problem:
+        """The rows of both."""
+        noise, counts = (
+            None if a is None or b is None else torch.cat((a, b))
+            for a, b in ((self.noise, other.noise), (self.counts, other.counts))
+        )
+        X, y = torch.cat((self.X, other.X)), torch.cat((self.y, other.y), 1)
+        return replace(self, X=X, y=y, noise=noise, counts=counts)
 
     def by_orbits(self) -> Problem:
         """The same with its rows in the order in which passes over them are cheap."""
@@ -80,37 +102,53 @@ class Problem:
             )
         return value
 
-    def terms(self, posterior: VariationalPosterior, evaluation: Evaluation) -> Tensor:
-        """The rows' terms of the bound at a posterior, [N]."""
+    def batches(self, plan: Schedule) -> Batches:
+        """The row numbers of the batches of a fit."""
+        return Batches(self.N, plan.batch_size, plan.seed)
+
+    def evaluate(self, whitened: Whitened | None = None) -> Any:
+        """The features of the rows and their residual; factorised anew, differentiably, unless `whitened` is given."""
+        return self.features(self.X) if whitened is None else whitened(self.X)
+
+    def terms(self, posterior: VariationalPosterior, evaluation: Any) -> Tensor:
+        """The rows' terms of the bound at a posterior, [N], from what `evaluate` gave."""
         m, v = posterior.moments(evaluation)
         return self.observation.terms(self.y, self.latent(m), v, evaluation.residual, self.bound, self.noise)
 
     @torch.no_grad()
-    def step(self, posterior: Posterior, evaluation: DenseEvaluation, scale: float, rho: float) -> Posterior:
+    def sites(self, posterior: Posterior, evaluation: Any) -> Sites:
+        """The slopes of the rows' terms at a posterior, repeats counted, from what `evaluate` gave."""
+        features, residual = evaluation.detach(), evaluation.residual.variance
+        if self.observation.is_gaussian:  # whose sites do not look at the variance
+            m, v = posterior.mean(features), None
+            total = residual.expand_as(m)
+        else:
+            m, v = posterior.moments(features)
+            total = v + residual
+        g, lam = self.observation.sites(self.y, self.latent(m), total, self.noise)
+        if self.counts is not None:
+            g, lam = g * self.counts, lam * self.counts
+        return Sites(features, m, v, g, lam)
+
+    @torch.no_grad()
+    def step(self, posterior: Posterior, evaluation: Any, scale: float, rho: float) -> Posterior:
         """A natural-gradient step of length rho on these rows, which stand for `scale` times as many.
 
         Under Gaussian noise the step is safe for every rho. Other likelihoods are not quadratic: the step is shortened,
         and at last not taken, until the bound on these rows does not fall.
         """
-        evaluation, residual = evaluation.detach(), evaluation.residual.variance
-        if self.observation.is_gaussian:  # whose sites do not look at the variance
-            m = posterior.mean(evaluation)
-            g, lam = self.observation.sites(self.y, self.latent(m), residual.expand_as(m), self.noise)
-        else:
-            m, v = posterior.moments(evaluation)
-            g, lam = self.observation.sites(self.y, self.latent(m), v + residual, self.noise)
-        if self.counts is not None:
-            g, lam = g * self.counts, lam * self.counts
+        sites = self.sites(posterior, evaluation)
         if self.observation.is_gaussian:
-            return natural_gradient_step(posterior, evaluation, g, lam, scale, rho)
-        before = self._value(posterior, m, v, evaluation, scale)
+            return natural_gradient_step(posterior, sites.features, sites.g, sites.lam, scale, rho)
+        assert sites.variance is not None
+        before = self._value(posterior, sites.mean, sites.variance, evaluation, scale)
         for _ in range(6):
             try:
-                candidate = natural_gradient_step(posterior, evaluation, g, lam, scale, rho)
+                candidate = natural_gradient_step(posterior, sites.features, sites.g, sites.lam, scale, rho)
             except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # no Cholesky factor: the step was too long
                 candidate = None
             if candidate is not None:
-                after = self._value(candidate, *candidate.moments(evaluation), evaluation, scale)
+                after = self._value(candidate, *candidate.moments(sites.features), evaluation, scale)
                 if after >= before - 1e-6 * abs(before):
                     return candidate
             rho = rho / 4
@@ -129,7 +167,7 @@ class Problem:
         value = -float(posterior.kl(prior))
         for rows in chunks(self.N, chunk_size):
             part = self.part(rows)
-            value += float(part.sum(part.terms(posterior, whitened(part.X)).double()))
+            value += float(part.sum(part.terms(posterior, part.evaluate(whitened)).double()))
         return value
 
 

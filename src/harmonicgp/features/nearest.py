@@ -1,0 +1,117 @@
+"""Which rows are near: tables of neighbours, and tiles of rows that are near each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.spatial import KDTree
+from sklearn.neighbors import NearestNeighbors
+from torch import Tensor
+
+#: Dimensions of a cloud of points up to which a tree is faster than distances to all points.
+TREE_DIMENSIONS = 9.0
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The numbers of at most k neighbours of each of n rows."""
+
+    rows: Tensor  #: [n, k]; any number where there is no neighbour
+    present: Tensor  #: [n, k]
+
+    @property
+    def k(self) -> int:
+        """The largest number of neighbours."""
+        return self.rows.shape[1]
+
+    def part(self, rows: Tensor | slice) -> Neighbours:
+        """Those of some of the rows."""
+        return Neighbours(self.rows[rows], self.present[rows])
+
+
+class NearestIndex:
+    """A search among points [N, D], built once: by a tree, or by distances to all points where there are many dimensions.
+
+    Examples:
+        >>> import torch
+        >>> index = NearestIndex(torch.tensor([[0.0], [1.0], [5.0]]))
+        >>> index.nearest(torch.tensor([[4.0]]), 2).rows
+        tensor([[2, 1]])
+    """
+
+    def __init__(self, points: Tensor) -> None:
+        self.points = points
+        array = np.ascontiguousarray(points.cpu().numpy())
+        self._tree = KDTree(array, balanced_tree=False) if dimensions(array) <= TREE_DIMENSIONS else None
+        self._all = NearestNeighbors(algorithm="brute").fit(array)
+
+    def rows(self, queries: Tensor, k: int) -> Tensor:
+        """The numbers of the k nearest points to each query [n, D], the nearest first: [n, k]."""
+        array = np.ascontiguousarray(queries.cpu().numpy())
+        if self._tree is None:
+            found = self._all.kneighbors(array, n_neighbors=k, return_distance=False)
+        else:
+            found = self._tree.query(array, np.arange(1, k + 1), workers=-1)[1]
+        return torch.from_numpy(np.asarray(found, dtype=np.int64)).to(self.points.device)
+
+    def nearest(self, queries: Tensor, k: int) -> Neighbours:
+        """The k nearest points to each query [n, D]; all of them where there are fewer."""
+        k = min(k, len(self.points))
+        if k == 0 or len(queries) == 0:
+            return _none(len(queries), k, queries.device)
+        rows = self.rows(queries, k)
+        return Neighbours(rows, torch.ones_like(rows, dtype=torch.bool))
+
+
+def dimensions(points: np.ndarray[Any, Any]) -> float:
+    """How many dimensions the points [N, D] spread over evenly: (sum of variances)^2 / sum of their squares, rotated."""
+    some = points[:: max(1, len(points) // 10_000)].astype(np.float64)
+    values = np.linalg.eigvalsh(np.atleast_2d(np.cov(some.T))) if len(some) > 1 else np.zeros(1)
+    return float(values.sum() ** 2 / max(float((values**2).sum()), 1e-300))
+
+
+def earlier(points: Tensor, k: int, start: int = 0) -> Neighbours:
+    """Of each point [N, D] from number `start` on the k nearest among those before it; fewer for the first few.
+
+    Points come in random order. The second half of the first n points is searched among the first n: about half of what is
+    near is earlier. Then n is halved. Where fewer than k of them are, the search is made again among the earlier half.
+    """
+    N = len(points)
+    k = min(k, max(N - 1, 0))
+    table = _none(N - start, k, points.device)
+    stop = N
+    while stop > start and k > 0:
+        begin = max(stop // 2 if stop > 4 * k else 0, start)
+        width = min(2 * k + 16, stop) if begin else stop
+        found = NearestIndex(points[:stop]).rows(points[begin:stop], width)
+        before = found < torch.arange(begin, stop, device=points.device)[:, None]
+        place = before.cumsum(1) - 1
+        row, column = (before & (place < k)).nonzero(as_tuple=True)
+        table.rows[begin - start + row, place[row, column]] = found[row, column]
+        table.present[begin - start + row, place[row, column]] = True
+        stop = begin
+    return table
+
+
+def tiles(points: Tensor, size: int) -> list[Tensor]:
+    """The rows of points [N, D] in tiles of at most `size` that are near each other: halves of halves at the median."""
+    coordinates = points.cpu().numpy()
+    pending, done = [np.arange(len(coordinates))], []
+    while pending:
+        rows = pending.pop()
+        if len(rows) <= size:
+            done.append(torch.from_numpy(rows).to(points.device))
+            continue
+        sample = coordinates[rows if len(rows) < 10_000 else rows[:: len(rows) // 5_000]]
+        column = coordinates[rows, int(sample.var(0).argmax())]
+        order = np.argpartition(column, len(rows) // 2)
+        pending += [rows[order[len(rows) // 2 :]], rows[order[: len(rows) // 2]]]
+    return done
+
+
+def _none(n: int, k: int, device: torch.device) -> Neighbours:
+    rows = torch.zeros(n, k, dtype=torch.long, device=device)
+    return Neighbours(rows, torch.zeros_like(rows, dtype=torch.bool))

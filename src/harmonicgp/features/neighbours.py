@@ -1,0 +1,188 @@
+"""The residual given its neighbours: a row becomes again a row of features with a noise of its own.
+
+Given v, the residual e = f - a'v is a Gaussian process with kernel c(x, x') = k(x, x') - sum_b a_b(x)'a_b(x'). The rows stand in
+an order, and N are the k nearest before row i (any rows for a new point). With C = c + diag(noise):
+
+    w = C_NN^{-1} c_Ni     a~ = a_i - A_N w     y~ = y_i - w'y_N     d = c_ii - c_iN w + noise_i
+
+    p(y_i | y_N, v) = N(y~; a~'v, d)
+
+This is Vecchia's approximation of the residual. With all earlier rows it is exact, whatever the features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import gpytorch
+import torch
+from torch import Tensor
+
+from harmonicgp.backend.linalg import NotPositiveDefiniteError
+from harmonicgp.features.base import KernelView, Whitened
+from harmonicgp.features.evaluation import DenseEvaluation, Shapes
+from harmonicgp.features.nearest import NearestIndex, Neighbours, tiles
+from harmonicgp.features.residual import IndependentResidual
+from harmonicgp.kernels.metric import metric_coordinates
+
+#: Numbers of features gathered at a time, which bounds the memory of a pass.
+GATHERED = 1 << 25
+#: Numbers of features that are held for all rows at most (1 GB in float32).
+HELD = 1 << 28
+
+
+@dataclass(frozen=True)
+class ObservedRows:
+    """Rows with their targets, in the order in which each is given those before it."""
+
+    X: Tensor  #: [N, d]
+    y: Tensor  #: [P, N], less the mean function
+    noise: Tensor  #: the noise variance of each row, [N]
+    features: Tensor | None = None  #: their features [N, F], where they are held to be used several times
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def part(self, rows: Tensor | slice) -> ObservedRows:
+        """Some of the rows."""
+        features = None if self.features is None else self.features[rows]
+        return ObservedRows(self.X[rows], self.y[:, rows], self.noise[rows], features)
+
+    def check(self, d: int) -> None:
+        """Raise a `ValueError` unless shapes fit together for rows of d columns, all finite, with noise that is not negative."""
+        N = len(self.X)
+        fits = self.X.shape == (N, d) and self.y.dim() == 2 and self.y.shape[1] == N and self.noise.shape == (N,)
+        if not (fits and N and all(bool(torch.isfinite(t).all()) for t in (self.X, self.y, self.noise))):
+            raise ValueError("training rows whose shapes or values do not fit the model")
+        if bool((self.noise < 0).any()):
+            raise ValueError("training rows with negative noise variances")
+
+    @torch.no_grad()
+    def with_features(self, whitened: Whitened) -> ObservedRows:
+        """The same with its features held, where they fit in memory."""
+        F = sum(blocks * f for blocks, f in whitened.dense(self.X[:1]).shapes)
+        if len(self) * F > HELD:
+            return self
+        return replace(self, features=torch.cat([whitened.dense(part).flat().mT for part in self.X.split(4096)]))
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How the residual at n points follows from its neighbours."""
+
+    values: Tensor  #: w, [n, k] in float64; zero where there is no neighbour
+    variance: Tensor  #: what is left, c_ii - c_iN w, [n] in float64
+
+
+@dataclass(frozen=True)
+class Conditioned:
+    """Points given their neighbours."""
+
+    evaluation: DenseEvaluation  #: a~, and the variance of the residual that the neighbours leave
+    neighbours: Neighbours
+    weights: Tensor  #: w, [n, k] in float64
+    offset: Tensor  #: w'y_N, [P, n]
+
+    def mix(self, values: Tensor) -> Tensor:
+        """w'values_N of values [P, N] at the observed rows: [P, n]."""
+        return torch.einsum("nk,pnk->pn", self.weights.to(values.dtype), values[:, self.neighbours.rows])
+
+
+def condition(whitened: Whitened, x: Tensor, observed: ObservedRows, neighbours: Neighbours) -> Conditioned:
+    """Points x [n, d] given their neighbours among the observed rows; differentiable in features, kernel and noise."""
+    if neighbours.k == 0:
+        none = x.new_zeros(len(x), 0).double()
+        return Conditioned(whitened.dense(x), neighbours, none, observed.y.new_zeros(len(observed.y), len(x)))
+    near, place = torch.unique(neighbours.rows, return_inverse=True)
+    others = observed.part(near)
+    if others.features is None:
+        together = whitened.dense(torch.cat((x, others.X)))
+        A, shapes = together.flat().mT.contiguous(), together.shapes  # [n + others, F]
+        a, near_a = A[: len(x)], A[len(x) :]
+    else:
+        evaluation = whitened.dense(x)
+        a, near_a, shapes = evaluation.flat().mT, others.features, evaluation.shapes
+    parts = []
+    for rows in torch.arange(len(x), device=x.device).split(max(1, GATHERED // (neighbours.k * a.shape[1]))):
+        index = place[rows]
+        gathered = near_a.index_select(0, index.flatten()).unflatten(0, index.shape)  # [n, k, F]
+        features, present = (a[rows], gathered), neighbours.present[rows]
+        weights = neighbour_weights(whitened.view, x[rows], others.X[index], others.noise[index], present, features)
+        w = weights.values.to(a.dtype)
+        mixed = a[rows] - torch.bmm(w[:, None], gathered)[:, 0]
+        parts.append((mixed, weights.variance.to(a.dtype), weights.values, (w * others.y[:, index]).sum(-1).mT))
+    mixed, variance, values, offset = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    return Conditioned(_stacked(mixed, variance, shapes), neighbours, values, offset.mT)
+
+
+def neighbour_weights(
+    view: KernelView,
+    x: Tensor,
+    near: Tensor,
+    noise: Tensor,
+    present: Tensor,
+    features: tuple[Tensor, Tensor] | None = None,
+) -> Weights:
+    """The weights of neighbours `near` [n, k, d], of noise variances [n, k], for points x [n, d].
+
+    `features` are a(x) [n, F] and those of the neighbours [n, k, F]. Without them the residual is all of f.
+    """
+    wide, alone = near.double(), x.double()[:, None]
+    K, cross, prior = view.zx(wide, wide), view.zx(alone, wide)[:, 0], view.zx(alone, alone)[:, 0, 0]
+    rounding = 10 * torch.finfo(x.dtype).eps * prior.detach().abs()
+    if features is not None:
+        a, A = features
+        K = K - torch.bmm(A, A.mT)
+        cross = cross - torch.bmm(A, a[..., None])[..., 0]
+        prior = prior - a.double().square().sum(-1)
+    both = present[:, :, None] & present[:, None, :]
+    C = torch.where(both, K, 0.0) + torch.diag_embed(torch.where(present, noise.double(), 1.0))
+    cross = torch.where(present, cross, 0.0)
+    w = torch.cholesky_solve(cross[..., None], _factor(C, rounding))[..., 0]
+    return Weights(w, (prior - (cross * w).sum(-1)).clamp_min(0.0))
+
+
+def _factor(C: Tensor, jitter: Tensor) -> Tensor:
+    """The Cholesky factors of C [n, k, k], with jitter [n] on the diagonal that grows where there is none."""
+    eye = torch.eye(C.shape[-1], dtype=C.dtype, device=C.device)
+    for _ in range(9):
+        L, info = torch.linalg.cholesky_ex(C + jitter[:, None, None] * eye)
+        failed = info != 0
+        if not bool(failed.any()):
+            return L
+        jitter = torch.where(failed, 10 * jitter, jitter)
+    raise NotPositiveDefiniteError(
+        "the covariance of the residual at neighbouring rows has no Cholesky factor: use float64, or a larger noise."
+    )
+
+
+def _stacked(A: Tensor, variance: Tensor, shapes: Shapes) -> DenseEvaluation:
+    """Features [n, F] in stacks [blocks, f, n]."""
+    stacks, start = [], 0
+    for blocks, f in shapes:
+        stacks.append(A[:, start : start + blocks * f].mT.unflatten(0, (blocks, f)))
+        start += blocks * f
+    return DenseEvaluation(tuple(stacks), IndependentResidual(variance))
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """The observed rows as new points see them: each is given the k nearest."""
+
+    observed: ObservedRows
+    k: int
+    kernel: gpytorch.kernels.Kernel
+    index: NearestIndex
+
+    @classmethod
+    def of(cls, kernel: gpytorch.kernels.Kernel, observed: ObservedRows, k: int) -> Neighbourhood:
+        """Near is what the kernel says, at its present lengthscales."""
+        return cls(observed, k, kernel, NearestIndex(metric_coordinates(kernel, observed.X)))
+
+    def pieces(self, whitened: Whitened, x: Tensor, size: int) -> Iterator[tuple[Tensor, Conditioned]]:
+        """Points x [n, d] given their neighbours: row numbers and what belongs there, rows near each other together."""
+        points = metric_coordinates(self.kernel, x)
+        table = self.index.nearest(points, self.k)
+        for rows in tiles(points, size):
+            yield rows, condition(whitened, x[rows], self.observed, table.part(rows))

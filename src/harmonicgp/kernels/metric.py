@@ -1,0 +1,55 @@
+"""Where a kernel says two points are near: coordinates whose Euclidean distance orders points as the kernel does."""
+
+from __future__ import annotations
+
+import math
+
+import gpytorch
+import torch
+from torch import Tensor
+
+from harmonicgp.kernels.globe import GlobeKernel, unit_vectors
+
+
+def metric_coordinates(kernel: object, x: Tensor) -> Tensor:
+    """Points x [n, d] in the metric of a kernel, [n, D] in float32.
+
+    Columns are divided by their lengthscales, a period becomes a circle, longitude and latitude a point of the unit sphere. The
+    parts of a sum or a product stand side by side. A kernel without a lengthscale leaves its columns as they are. A kernel of
+    your own can say better with a method `metric_coordinates(x)`.
+
+    Examples:
+        >>> import torch
+        >>> from gpytorch.kernels import RBFKernel
+        >>> kernel = RBFKernel()
+        >>> kernel.lengthscale = 2.0
+        >>> metric_coordinates(kernel, torch.tensor([[4.0]]))
+        tensor([[2.]])
+    """
+    with torch.no_grad():
+        if not isinstance(kernel, gpytorch.kernels.Kernel):
+            return x.float()
+        return _coordinates(kernel, x.double()).float()
+
+
+def _coordinates(kernel: gpytorch.kernels.Kernel, x: Tensor) -> Tensor:
+    if hasattr(kernel, "metric_coordinates"):
+        given: Tensor = kernel.metric_coordinates(x)
+        return given
+    is_scale = isinstance(kernel, gpytorch.kernels.ScaleKernel)  # takes its base's active_dims for its own
+    selects = not is_scale or kernel.base_kernel.active_dims is None
+    if selects and kernel.active_dims is not None:
+        x = x.index_select(-1, kernel.active_dims)
+    if is_scale:
+        return _coordinates(kernel.base_kernel, x)
+    if isinstance(kernel, gpytorch.kernels.AdditiveKernel | gpytorch.kernels.ProductKernel):
+        return torch.cat([_coordinates(part, x) for part in kernel.kernels], -1)
+    if isinstance(kernel, GlobeKernel):
+        return _coordinates(kernel.base_kernel, unit_vectors(x))
+    if isinstance(kernel, gpytorch.kernels.PeriodicKernel):
+        angle = 2 * math.pi * x / kernel.period_length.double().reshape(-1)
+        return torch.cat((angle.cos(), angle.sin()), -1) / kernel.lengthscale.double().reshape(-1).sqrt().repeat(
+            2 if kernel.lengthscale.numel() > 1 else 1
+        )
+    lengthscale = getattr(kernel, "lengthscale", None)
+    return x if lengthscale is None else x / lengthscale.double().reshape(-1)
