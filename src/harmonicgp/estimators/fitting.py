@@ -113,9 +113,12 @@ def _run(
     if exact:
         problem = Problem(features, observe(likelihood), X, y, None, noise, options.bound_used, counts)
         return fit_exact(problem, plan, callbacks)
+    family: Any = options.family or ("joint" if candidate.posterior == "joint" else "auto")
     k = getattr(options, "neighbours", 0) if settings.is_gaussian and features.n_features <= MAX_DENSE else 0
-    share = NEIGHBOUR_SHARE if k != 0 and plan.time_budget is not None else 0.0
-    first = plan if share == 0.0 else replace(plan, time_budget=(1 - share) * (plan.time_budget or 0.0))
+    share = 0.0 if k == 0 else NEIGHBOUR_SHARE
+    first = plan if k == 0 else replace(plan, refine=False)
+    if plan.time_budget is not None:
+        first = replace(first, time_budget=(1 - share) * plan.time_budget)
     result = fit(
         features,
         likelihood,
@@ -123,7 +126,7 @@ def _run(
         y,
         noise=noise,
         counts=counts,
-        family=options.family or ("joint" if candidate.posterior == "joint" else "auto"),
+        family=family,
         bound=options.bound_used,
         schedule=first,
         callbacks=callbacks,
@@ -133,7 +136,7 @@ def _run(
     if plan.time_budget is not None:
         plan = replace(plan, time_budget=max(settings.until() - time.perf_counter(), 1e-2))
     problem = Problem(features, observe(likelihood), X, y, None, noise, options.bound_used, counts)
-    return fit_neighbours(result, problem, k, plan)
+    return fit_neighbours(result, problem, k, plan, family)
 
 
 def _schedule(settings: ModelSettings, keep_out: bool) -> Schedule:

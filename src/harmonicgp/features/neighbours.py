@@ -30,6 +30,8 @@ from harmonicgp.kernels.metric import metric_coordinates
 GATHERED = 1 << 25
 #: Numbers of features that are held for all rows at most (1 GB in float32).
 HELD = 1 << 28
+#: Where new points are more than this part of the observed rows, those are evaluated once for all of them.
+MANY = 8
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,8 @@ class Neighbourhood:
     def pieces(self, whitened: Whitened, x: Tensor, size: int) -> Iterator[tuple[Tensor, Conditioned]]:
         """Points x [n, d] given their neighbours: row numbers and what belongs there, rows near each other together."""
         points = metric_coordinates(self.kernel, x)
-        table = self.index.nearest(points, self.k)
+        table, observed = self.index.nearest(points, self.k), self.observed
+        if MANY * len(x) > len(observed):
+            observed = observed.with_features(whitened)
         for rows in tiles(points, size):
-            yield rows, condition(whitened, x[rows], self.observed, table.part(rows))
+            yield rows, condition(whitened, x[rows], observed, table.part(rows))

@@ -27,26 +27,28 @@ from harmonicgp.features.neighbours import Conditioned, Neighbourhood, ObservedR
 from harmonicgp.features.residual import IndependentResidual
 from harmonicgp.inference.closed_form import ClosedForm, closed_form
 from harmonicgp.inference.neighbours import NeighbourPredictor
-from harmonicgp.inference.posterior import Posterior
+from harmonicgp.inference.posterior import Family, Posterior
 from harmonicgp.inference.statistics import RowPiece, Statistics, sum_statistics
 from harmonicgp.kernels.metric import metric_coordinates
 from harmonicgp.likelihoods.observation import GaussianObservation
-from harmonicgp.training.finish import Split, Validation, hold_out, outputscale
+from harmonicgp.training.finish import Split, Validation, finish, hold_out, outputscale
 from harmonicgp.training.fit import Fit, TrainingLoop
 from harmonicgp.training.neighbours import NeighbourProblem, gaussian, learn_alone, repeats, row_noise
 from harmonicgp.training.problem import Problem
 from harmonicgp.training.schedule import Schedule
 
-#: Neighbours of a first look, and those tried after it.
-FIRST, MORE = 20, 40
-#: Nats a row for which more neighbours are worth their cost, and for which descent goes on.
+#: Neighbours by default, and those tried after it where a time budget leaves time.
+NEIGHBOURS, MORE = 30, 60
+#: Nats a row for which neighbours are worth their cost, and for which descent goes on.
 GAIN = 0.005
+#: Nats a row by which a first look may be behind to be looked at again, at other noise variances.
+NEAR = 0.2
 #: Rows that inform the features' posterior, and that descent sees, at most; all rows are neighbours.
 MAX_GIVEN, MAX_DESCENT = 100_000, 50_000
 #: Rows of a trial of the scalars, at least and for each feature; closed forms of a search for them.
-TRIAL_ROWS, ROWS_A_FEATURE, TRIALS = 8192, 4, 4
-#: Steps of the nearest-neighbour likelihood, and of a round of descent; rounds at most without a time budget.
-ALONE_STEPS, ROUND_STEPS, ROUNDS = 200, 40, 2
+TRIAL_ROWS, ROWS_A_FEATURE, TRIALS = 8192, 2, 4
+#: Steps of the nearest-neighbour likelihood, and of a round of descent.
+ALONE_STEPS, ROUND_STEPS = 200, 40
 #: How far the noise is searched either way, and the output scale, as factors.
 REACH, SCALES = 30.0, (1e-3, 1e3)
 #: Rows at a time: those of a tile are near each other.
@@ -177,30 +179,45 @@ class NeighbourSearch:
         self.longest = 0.0  # seconds that a score has taken
 
     def run(self, start: Start, k: int | Literal["auto"]) -> Scored:
-        """The best model found in the time."""
-        first = FIRST if k == "auto" else k
+        """The best of both starts; with a time budget also of descent from there, while it helps and there is time."""
+        first = NEIGHBOURS if k == "auto" else k
         best = self.score(start, first)
         if self.has_time(2.0):
             alone = start.copy()
             learn_alone(alone.on(self.split.trained), first, ALONE_STEPS, 2.5 * self.plan.learning_rate, self.plan.seed)
-            best = max(best, self.score(alone, first), key=lambda found: found.score)
+            best = self.better(best, self.score(alone, first, best.score))
         rounds, gain = 0, math.inf
-        while gain > GAIN and self.has_time(3.0) and (rounds < ROUNDS or self.until < math.inf):
-            lower = self.score(self.descend(best, rounds), first)
+        while self.until < math.inf and gain > GAIN and self.has_time(3.0):
+            lower = self.score(self.descend(best, rounds), first, best.score)
             gain, rounds = lower.score - best.score, rounds + 1
-            best = max(best, lower, key=lambda found: found.score)
-        if k == "auto" and self.has_time(4.0):
-            more = self.score(best.start, MORE, best.s2)
+            best = self.better(best, lower)
+        if k == "auto" and self.until < math.inf and self.has_time(4.0):
+            more = self.score(best.start, MORE, best.score, best.s2)
             best = more if more.score > best.score + GAIN else best
         return best
+
+    @staticmethod
+    def better(first: Scored, second: Scored) -> Scored:
+        """The one with the higher score."""
+        return second if second.score > first.score else first
+
+    def plain(self, start: Start, said: Validation | None) -> float:
+        """The score of the model without neighbours, from what it said of the held-out rows."""
+        if said is None:
+            return self.score(start, 0).score
+        held = start.on(self.split.held) if self.split.held is not None else None
+        assert held is not None
+        return log_density(
+            held, said.mean.double() - held.latent(torch.zeros_like(said.mean)), said.variance, start.s2
+        )[0]
 
     def has_time(self, scores: float) -> bool:
         """Whether there is time for a stage that takes as long as so many scores, and for the end."""
         return time.perf_counter() + (scores + 2.0) * self.longest < self.until
 
     @torch.no_grad()
-    def score(self, start: Start, k: int, s2: float | None = None) -> Scored:
-        """The best noise and output scale for k neighbours."""
+    def score(self, start: Start, k: int, rival: float = -math.inf, s2: float | None = None) -> Scored:
+        """The best noise and output scale for k neighbours; only a first look where that is far behind a rival's score."""
         begin = time.perf_counter()
         rows, s2 = GivenRows(start, self.split, k), start.s2 if s2 is None else s2
         assert rows.held is not None
@@ -218,8 +235,8 @@ class NeighbourSearch:
                 return math.inf
             return -seen[log_s2][0]
 
-        cost(math.log(s2))
-        if free:
+        first = -cost(math.log(s2))
+        if free and first > rival - NEAR:
             reach = (math.log(s2 / REACH), math.log(s2 * REACH))
             minimize_scalar(cost, bounds=reach, method="bounded", options={"maxiter": TRIALS - 1, "xatol": 0.05})
         self.longest = max(self.longest, time.perf_counter() - begin)
@@ -264,36 +281,57 @@ def set_scalars(start: Start, s2: float, scale: float) -> None:
 
 
 def fit_neighbours(
-    result: Fit, problem: Problem, k: int | Literal["auto"] = "auto", schedule: Schedule | None = None
+    result: Fit,
+    problem: Problem,
+    k: int | Literal["auto"] = "auto",
+    schedule: Schedule | None = None,
+    family: Family | Literal["auto"] = "auto",
 ) -> Fit:
     """A fit with neighbours for its residual, from a fit without and the rows that it was fitted to.
 
-    `k` is the number of neighbours. "auto" decides by the density of held-out rows, and gives `result` back where neighbours
-    say no more of them. `schedule` is that of the first fit; its `time_budget` is what is left. Where rows are held out, the
-    hyper-parameters are learned anew, in copies; without, they stay as they are.
+    `k` is the number of neighbours. "auto" decides by the density of held-out rows: where neighbours say no more of them, the
+    first fit is ended as `training.fit` ends it, in a posterior of `family`. `schedule` is that of the first fit, which need not
+    have refined its scalars; its `time_budget` is what is left. Where rows are held out, the hyper-parameters are learned anew,
+    in copies; without, they stay as they are.
     """
     begin, plan = time.perf_counter(), Schedule() if schedule is None else schedule
     observation = gaussian(problem)
-    split = hold_out(problem, plan)
+    split = hold_out(problem, replace(plan, early_stopping=True))  # the rows that the first fit held out, if it did
     order = torch.randperm(split.trained.N, generator=torch.Generator().manual_seed(plan.seed + 2), device="cpu")
     split = replace(split, trained=split.trained.part(order.to(problem.X.device)))
-    start = Start(result.features, observation)
+    start = Start(result.features, observation).copy()
     if split.held is None:
         best = Scored(start, 0 if k == "auto" else k, start.s2)
     else:
         until = math.inf if plan.time_budget is None else begin + plan.time_budget
-        best = NeighbourSearch(split, plan, until).run(start, k)
-        said = result.validation
-        if k == "auto" and said is not None:
-            mean = said.mean.double() - (split.held.latent(torch.zeros_like(said.mean)))
-            if best.score <= log_density(split.held, mean, said.variance, start.s2)[0] + GAIN:
-                return result
+        search = NeighbourSearch(split, plan, until)
+        best = search.run(start, k)
+        if k == "auto" and best.score <= search.plain(start, result.validation) + NEAR:
+            refined = _refined(result, problem, split, plan, family)
+            said = Start(refined.features, gaussian(problem))
+            if best.score <= search.plain(said, refined.validation) + GAIN:
+                return refined
     if best.k == 0:
         return result
     ending = close(best, split, plan)
     ending.mean, ending.history = result.mean, result.history
     ending.seconds = {**result.seconds, "neighbours": time.perf_counter() - begin}
     return ending
+
+
+def _refined(result: Fit, problem: Problem, split: Split, plan: Schedule, family: Family | Literal["auto"]) -> Fit:
+    """The first fit, ended with noise and output scale refined on the held-out rows."""
+    if not isinstance(result.posterior, Posterior) or result.refinement is not None or not plan.refine:
+        return result
+    ending = finish(problem, result.posterior, family, split, plan)
+    return replace(
+        result,
+        posterior=ending.posterior,
+        bound=ending.bound,
+        refinement=ending.refinement,
+        iterations=ending.iterations,
+        validation=ending.validation,
+    )
 
 
 @torch.no_grad()
