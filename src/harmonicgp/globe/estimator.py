@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
+import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from harmonicgp._validation import whole_number
 from harmonicgp.globe import maps
 from harmonicgp.globe.cells import CellTable, split_dataset
-from harmonicgp.globe.fitted_cells import fit_cells
+from harmonicgp.globe.fitted_cells import FittedCells, fit_cells
+from harmonicgp.globe.fitted_maps import FittedMaps
 from harmonicgp.globe.fitting import fit_maps, fit_scattered
 from harmonicgp.globe.grids import GridAxes, GridData, read_grid, to_dataarray
 from harmonicgp.globe.options import Options
 from harmonicgp.globe.reading import PointData, are_points, check_points, check_values, read
-from harmonicgp.globe.saving import FittedField, read_field, write_field
 from harmonicgp.globe.scores import field_scores
+from harmonicgp.io.container import ModelFileError, read_container, write_container
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.tables.columns import Array
 
+#: The kind and the version of a model file.
+KIND, FORMAT = "globe", 1
+#: A field that predicts in the units of the data, without noise. A place goes back to the field that made it.
+FittedField: TypeAlias = FittedMaps | FittedCells
 _Fit = Callable[[Any, Options], tuple[FittedField, dict[str, Any]]]
 _FITS: dict[type, _Fit] = {GridData: fit_maps, PointData: fit_scattered, CellTable: fit_cells}
 #: Fitted attributes that a file holds as plain values.
@@ -31,7 +39,6 @@ _PLAIN = (
     "notes_", "seconds_", "history_", "kernels_", "name_", "units_", "elbo_", "lengthscale_", "field_std_", "noise_std_",
     "n_inducing_", "t_max_", "kernel_", "n_features_", "residual_share_",
 )  # fmt: skip
-_FITTED = (*_PLAIN, "field_", "axes_", "order_", "model_", "regressor_", "slices_")
 
 
 class HarmonicGPGlobe(BaseEstimator):
@@ -166,13 +173,12 @@ class HarmonicGPGlobe(BaseEstimator):
 
     def _assign(self, field: FittedField, axes: GridAxes | None, attributes: dict[str, Any]) -> None:
         """Set all fitted attributes, and remove those of an earlier fit that this one does not have."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
         order = None if axes is None else axes.order
         values = attributes | field.attributes() | {"field_": field, "axes_": axes, "order_": order}
-        for name in _FITTED:
-            if name in values:
-                setattr(self, name, values[name])
-            elif hasattr(self, name):
-                delattr(self, name)
+        for name, value in values.items():
+            setattr(self, name, value)
 
     # Predictions ------------------------------------------------------------------------------------------------------
 
@@ -306,14 +312,36 @@ class HarmonicGPGlobe(BaseEstimator):
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file, whole or not at all. Loading computes the covariance of maps again."""
-        field = self._fitted()
+        header, tensors = self._fitted().state()
+        arguments = self.get_params(deep=False)
+        if not isinstance(self.mean, str):
+            arguments["mean"] = "constant"  # the field itself is among the tensors
         plain = {name: getattr(self, name) for name in _PLAIN if hasattr(self, name)}
-        write_field(path, (self.get_params(deep=False), field, self.axes_, plain))
+        header |= {"arguments": arguments, "order": self.order_, "plain": plain}
+        for name in ("latitudes", "longitudes") if self.axes_ is not None else ():
+            tensors[f"axes.{name}"] = torch.from_numpy(np.ascontiguousarray(getattr(self.axes_, name)))
+        write_container(Path(path), KIND, FORMAT, header, tensors)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a model that `save` wrote."""
-        arguments, field, axes, attributes = read_field(path)
-        gp = cls(**arguments)
-        gp._assign(field, axes, attributes)
+        container = read_container(Path(path), KIND, FORMAT)
+        try:
+            return cls._from_file(container.header, container.tensors)
+        except (KeyError, TypeError, IndexError, AttributeError, ValueError, RuntimeError) as error:
+            reason = " ".join(f"{error!r}".split())
+            raise ModelFileError(f"{path} is not a model that this version of harmonicgp can read: {reason}") from error
+
+    @classmethod
+    def _from_file(cls, header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
+        options, axes, plain = Options.of(header["arguments"]), None, dict(header["plain"])
+        if "axes.latitudes" in tensors:
+            latitudes, longitudes = (tensors[f"axes.{name}"].numpy() for name in ("latitudes", "longitudes"))
+            axes = GridAxes(latitudes, longitudes, header["order"])
+        cells = "cells" in header
+        field = FittedCells.from_state(header, tensors) if cells else FittedMaps.from_state(header, tensors, options)
+        if not cells and not math.isclose(float(plain["noise_std_"]), field.noise_std, rel_tol=1e-6):
+            raise ValueError(f"a noise of {plain['noise_std_']} beside one of {field.noise_std}")
+        gp = cls(**header["arguments"])
+        gp._assign(field, axes, plain)
         return gp
