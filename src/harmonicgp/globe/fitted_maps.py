@@ -19,12 +19,11 @@ from harmonicgp.features import GlobeGrid, LongitudeFeatures, WaveEvaluation
 from harmonicgp.features.evaluation import Roots
 from harmonicgp.features.waves import by_block, by_kind
 from harmonicgp.globe.grids import axes_of
-from harmonicgp.globe.learning import GlobeModel
 from harmonicgp.globe.mean import MeanFunction
+from harmonicgp.globe.model import GlobeModel
 from harmonicgp.globe.options import Options
 from harmonicgp.globe.places import Place, Source
 from harmonicgp.globe.reading import check_points
-from harmonicgp.globe.training import precision
 from harmonicgp.inference import DeviationPosterior, Predictor, RootPosterior
 from harmonicgp.inference.statistics import root_blocks
 from harmonicgp.tables.columns import Array
@@ -249,7 +248,7 @@ def _posterior_of(
     if "weights" not in part:
         return RootPosterior((means,), Roots((by_block(part["M"][None], features.n_sines),)))
     latitudes = part["latitudes"]
-    dtype = precision(options.dtype, model, len(latitudes))
+    dtype = model.precision(options.dtype, len(latitudes))
     evaluation = evaluate(model, GlobeGrid(latitudes, latitudes.new_tensor([model.meridian])), dtype)
     grams = partial(evaluation.grams_from_powers, part["weights"].double())
     return root_blocks(grams, evaluation.shapes, 1.0, dtype, latitudes.device).posterior(means.flatten(1))

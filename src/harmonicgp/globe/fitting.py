@@ -17,12 +17,12 @@ from harmonicgp.features.evaluation import Roots
 from harmonicgp.globe.fields import Field, Points, coupling
 from harmonicgp.globe.fitted_maps import FittedMaps, SliceGroup, evaluate
 from harmonicgp.globe.grids import GridAxes, GridData
-from harmonicgp.globe.learning import GlobeModel, Learned
+from harmonicgp.globe.learning import EVEN, Learned, Progress, train_on_grid, train_on_points
 from harmonicgp.globe.mean import MeanFunction
+from harmonicgp.globe.model import GlobeModel
 from harmonicgp.globe.options import Options
 from harmonicgp.globe.places import Source
 from harmonicgp.globe.reading import PointData, standard_deviation
-from harmonicgp.globe.training import EVEN, Progress, precision, train_on_grid, train_on_points
 from harmonicgp.inference import DeviationPosterior, Predictor, RootPosterior, closed_form, joint_deviations
 from harmonicgp.inference.statistics import EvaluationStatistics, gather_statistics, streaming_matvec
 from harmonicgp.tables.columns import Array
@@ -137,7 +137,7 @@ def fit_grid(model: GlobeModel, fields: Sequence[tuple[list[int], Field]], optio
     grid = fields[0][1].grid
     features = model.features().to(grid.latitudes.device).requires_grad_(False)
     whitened = features.whiten()
-    evaluation = evaluate(model, grid, precision(options.dtype, model, len(grid.latitudes)))
+    evaluation = evaluate(model, grid, model.precision(options.dtype, len(grid.latitudes)))
     tolerance = 1e-9 if evaluation.dtype == torch.float64 else 1e-5
     groups, bound, cells = [], 0.0, 0
     for slices, field in fields:
