@@ -15,7 +15,6 @@ from harmonicgp.globe.coordinates import (
     degrees,
     find_coordinate,
     find_lattice,
-    lattice_of,
     merge_meridians,
     places_on,
     quoted,
@@ -163,7 +162,8 @@ def axes_of(
     longitudes = degrees(coords[longitude], subject)
     first, columns = merge_meridians(longitudes, longitude, subject)
     frame = xr.DataArray(np.broadcast_to(False, tuple(sizes.values())), coords.coords, tuple(sizes), attrs=attrs)
-    axes = GridAxes(rising, longitudes[first], find_lattice(longitudes[first]))
+    lattice = find_lattice(longitudes[first])
+    axes = GridAxes(rising, longitudes[first], None if lattice is None else lattice[0])
     return axes, Template(frame, latitude, longitude, rows, columns)
 
 
@@ -200,7 +200,7 @@ def grid_from_points(lon: Array, lat: Array, y: Array, noise: Array | None = Non
         (array([ 0., 10.]), array([[[ 2.,  3.], [nan,  1.]]]))
     """
     distinct = np.unique(lon)
-    lattice = lattice_of(distinct)
+    lattice = find_lattice(distinct)
     if lattice is None or np.abs(lat).max() > 90:
         return None
     places, first = np.unique(places_on(distinct, *lattice), return_index=True)
