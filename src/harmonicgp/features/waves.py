@@ -95,7 +95,7 @@ class Waves:
             else:
                 pieces = zip(self.place.split(_POINTS), wave.mT.split(_POINTS), strict=True)
                 total = total + torch.cat([(part[:, place] * piece).sum(-1) for place, piece in pieces], -1)
-        return total  # type: ignore[no-any-return]
+        return total
 
     def _gather(self, values: Tensor, waves: Sequence[Tensor]) -> Tensor:
         """The transpose: every point adds to its row."""
@@ -260,7 +260,7 @@ class _WaveMoments(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(A, mu)
         ctx.roots, ctx.evaluation = roots, evaluation.detach()
-        return ctx.evaluation._moments(mu, roots)  # type: ignore[no-any-return]
+        return ctx.evaluation._moments(mu, roots)
 
     @staticmethod
     @first_order

@@ -302,7 +302,7 @@ class HarmonicGPGlobe(BaseEstimator):
             maps.Panel("error bar (standard deviation of the field)", np.sqrt(variance[0]), "positive", units),
         ]
         maps.draw_maps(path, place.axes.longitudes, place.axes.latitudes, panels)
-        if field.has_waves:
+        if isinstance(field, FittedMaps):
             power = np.atleast_2d(field.spectrum(place.axes.latitudes))[0]
             file = Path(path)
             maps.draw_spectrum(file.with_name(f"{file.stem}-spectrum.png"), power)

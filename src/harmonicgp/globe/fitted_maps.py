@@ -46,7 +46,6 @@ class SliceGroup:
 class FittedMaps:
     """Maps in the units of the data: one model for all slices, their posteriors, a scale and a mean function."""
 
-    has_waves: ClassVar[bool] = True
     inputs: ClassVar[list[str]] = ["longitude", "latitude"]
 
     model: GlobeModel
@@ -165,11 +164,9 @@ class FittedMaps:
 
     def _in_order(self, parts: Sequence[Tensor], axis: int, chosen: list[int] | None = None) -> Array:
         """The results of all groups in the order of the slices, which run along an axis; or only the chosen slices."""
-        arrays = [part.cpu().numpy() for part in parts]
-        if len(arrays) == 1 and chosen is None:
-            return np.asarray(arrays[0])
         order = np.argsort([i for group in self.groups for i in group.slices])
-        return np.concatenate(arrays, axis).take(order if chosen is None else order[chosen], axis)
+        values = torch.cat(list(parts), axis).cpu().numpy()
+        return np.take(values, order if chosen is None else order[chosen], axis)
 
     def _grid(self, place: Place) -> GlobeGrid:
         return GlobeGrid(self._tensor(place.axes.latitudes), self._tensor(place.axes.longitudes))

@@ -86,10 +86,6 @@ class Template:
             frame = frame.transpose(*(dims if by in dims else frame.dims), transpose_coords=False)
         return replace(self, frame=frame)
 
-    def with_first(self, name: str, labels: Array) -> Template:
-        """With one more dimension before all others."""
-        return replace(self, frame=self.frame.expand_dims({name: labels}))
-
 
 @dataclass(frozen=True)
 class GridData:

@@ -162,9 +162,10 @@ def draw_spectrum(path: PathLike, power: Array, data_power: Array | None = None,
         margin = max((high / low) ** 0.05, 1.3, math.sqrt(10 * low / high))  # ten times at least
         zero.set(xlim=(-1, 1), yscale="log", ylabel="power")
         zero.set_xticks([0])
-        axis.set(xlim=(0.85, 1.15 * max(last, 2)), xscale="log", ylim=(low / margin, high * margin))
+        limits = (0.85, 1.15 * max(last, 2))
+        axis.set(xlim=limits, xscale="log", ylim=(low / margin, high * margin))
         axis.set_xlabel("frequency t of the longitude, waves around the globe")
-        _plain_ticks(axis, *axis.get_xlim())
+        _plain_ticks(axis, *limits)
         axis.tick_params(axis="y", which="both", length=0)
         for each in (zero, axis):
             each.grid(color="#e6e9ec", lw=0.6)
@@ -172,7 +173,9 @@ def draw_spectrum(path: PathLike, power: Array, data_power: Array | None = None,
             axis.legend(loc="lower left")
         if not seen.size:
             axis.text(0.5, 0.5, "no power", ha="center", va="center", transform=axis.transAxes)
-        _wavelengths_on_top(axis)
+        top = axis.twiny()
+        top.set(xscale="log", xlim=limits, xlabel="wavelength at the equator, km")
+        _plain_ticks(top, *limits, length=EQUATOR)
         if title:
             figure.suptitle(text(title, 76))
 
@@ -339,10 +342,3 @@ def _plain_ticks(axis: Axes, low: float, high: float, length: float | None = Non
     places = numbers if length is None else [length / number for number in numbers]
     axis.set_xticks(places, [f"{number:,.6g}" for number in numbers])
     axis.set_xticks([], minor=True)
-
-
-def _wavelengths_on_top(axis: Axes) -> None:
-    top = axis.twiny()
-    top.set(xscale="log", xlim=axis.get_xlim())
-    _plain_ticks(top, *axis.get_xlim(), length=EQUATOR)
-    top.set_xlabel("wavelength at the equator, km")
