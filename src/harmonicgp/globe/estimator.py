@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
@@ -17,12 +18,13 @@ from torch import Tensor
 from harmonicgp._validation import whole_number
 from harmonicgp.globe import maps
 from harmonicgp.globe.cells import CellTable, split_dataset
+from harmonicgp.globe.fields import Points
 from harmonicgp.globe.fitted_cells import FittedCells, fit_cells
 from harmonicgp.globe.fitted_maps import FittedMaps
 from harmonicgp.globe.fitting import fit_maps, fit_scattered
 from harmonicgp.globe.grids import GridAxes, GridData, read_grid, to_dataarray
 from harmonicgp.globe.options import Options
-from harmonicgp.globe.reading import PointData, are_points, check_points, check_values, read
+from harmonicgp.globe.reading import are_points, check_points, check_values, read
 from harmonicgp.io.container import ModelFileError, read_container, write_container
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.tables.columns import Array
@@ -32,7 +34,7 @@ KIND, FORMAT = "globe", 1
 #: A field that predicts in the units of the data, without noise. A place goes back to the field that made it.
 FittedField: TypeAlias = FittedMaps | FittedCells
 _Fit = Callable[[Any, Options], tuple[FittedField, dict[str, Any]]]
-_FITS: dict[type, _Fit] = {GridData: fit_maps, PointData: fit_scattered, CellTable: fit_cells}
+_FITS: dict[type, _Fit] = {GridData: fit_maps, Points: fit_scattered, CellTable: fit_cells}
 #: Fitted attributes that a file holds as plain values.
 _PLAIN = (
     "notes_", "seconds_", "history_", "kernels_", "name_", "units_", "elbo_", "lengthscale_", "field_std_", "noise_std_",
@@ -40,6 +42,7 @@ _PLAIN = (
 )  # fmt: skip
 
 
+@dataclass(eq=False, repr=False)
 class HarmonicGPGlobe(BaseEstimator):
     """A Gaussian process on the globe, in closed form along every parallel: `fit` a map, `predict` it with error bars.
 
@@ -107,46 +110,25 @@ class HarmonicGPGlobe(BaseEstimator):
         (3,)
     """
 
-    def __init__(
-        self,
-        kernel: str = "auto",
-        *,
-        n_inducing: int | str = "auto",
-        t_max: int | str = "auto",
-        mean: Any = "constant",
-        by: str | None = None,
-        lengthscale: float | None = None,
-        field_std: float | None = None,
-        noise_level: float | None = None,
-        posterior: str = "auto",
-        n_draws: int = 64,
-        bound: Bound = "tight",
-        max_evaluations: int = 40,
-        full_evaluations: int = 2,
-        memory: float = 7e9,
-        dtype: str = "auto",
-        device: str = "cpu",
-        random_state: int = 0,
-        progress: bool = True,
-    ) -> None:
-        self.kernel = kernel
-        self.n_inducing = n_inducing
-        self.t_max = t_max
-        self.mean = mean
-        self.by = by
-        self.lengthscale = lengthscale
-        self.field_std = field_std
-        self.noise_level = noise_level
-        self.posterior = posterior
-        self.n_draws = n_draws
-        self.bound = bound
-        self.max_evaluations = max_evaluations
-        self.full_evaluations = full_evaluations
-        self.memory = memory
-        self.dtype = dtype
-        self.device = device
-        self.random_state = random_state
-        self.progress = progress
+    kernel: str = "auto"
+    _: KW_ONLY
+    n_inducing: int | str = "auto"
+    t_max: int | str = "auto"
+    mean: Any = "constant"
+    by: str | None = None
+    lengthscale: float | None = None
+    field_std: float | None = None
+    noise_level: float | None = None
+    posterior: str = "auto"
+    n_draws: int = 64
+    bound: Bound = "tight"
+    max_evaluations: int = 40
+    full_evaluations: int = 2
+    memory: float = 7e9
+    dtype: str = "auto"
+    device: str = "cpu"
+    random_state: int = 0
+    progress: bool = True
 
     # Fitting ----------------------------------------------------------------------------------------------------------
 
@@ -164,7 +146,7 @@ class HarmonicGPGlobe(BaseEstimator):
         options = Options.of(self.get_params(deep=False))
         values = read(data, y, noise_std, options.by)
         field, attributes = _FITS[type(values)](values, options)
-        grid = values if isinstance(values, GridData) else values.grid
+        grid = values.grid if isinstance(values, CellTable) else values if isinstance(values, GridData) else None
         name, units, axes = (None, None, None) if grid is None else (grid.name, grid.units, grid.axes)
         attributes |= {"name_": name, "units_": units, "seconds_": time.perf_counter() - start}
         self._assign(field, axes, attributes)

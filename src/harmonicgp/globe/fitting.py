@@ -22,7 +22,7 @@ from harmonicgp.globe.mean import MeanFunction
 from harmonicgp.globe.model import GlobeModel
 from harmonicgp.globe.options import Options
 from harmonicgp.globe.places import Source
-from harmonicgp.globe.reading import PointData, standard_deviation
+from harmonicgp.globe.reading import standard_deviation
 from harmonicgp.inference import DeviationPosterior, Predictor, RootPosterior, closed_form, joint_deviations
 from harmonicgp.inference.statistics import EvaluationStatistics, gather_statistics, streaming_matvec
 from harmonicgp.tables.columns import Array
@@ -53,12 +53,12 @@ def fit_maps(grid: GridData, options: Options) -> tuple[FittedMaps, dict[str, An
     return _result(learned, form, mean, scale, source, grid.notes)
 
 
-def fit_scattered(data: PointData, options: Options) -> tuple[FittedMaps, dict[str, Any]]:
+def fit_scattered(data: Points, options: Options) -> tuple[FittedMaps, dict[str, Any]]:
     """Fit scattered points. Also gives further fitted attributes of the estimator."""
-    places, device = (data.X[:, 1], data.X[:, 0]), options.torch_device()
-    mean, scale, values, errors = _standardise(data.y[None], data.noise, options.mean, *places)
-    noise = None if errors is None else _tensor(errors, device)
-    points = Points(_tensor(data.X, device), _tensor(values, device), noise)
+    (lon, lat), device = data.X.numpy().T, options.torch_device()
+    noise = None if data.noise is None else data.noise.numpy()
+    mean, scale, values, errors = _standardise(data.values.numpy(), noise, options.mean, lat, lon)
+    points = Points(data.X.to(device), _tensor(values, device), None if errors is None else _tensor(errors, device))
     with _progress(options.progress) as tell:
         learned = train_on_points(points, scale, options, tell)
         form = fit_points(learned.model, points, options)

@@ -72,14 +72,10 @@ class Template:
         """Sizes of the other dimensions."""
         return tuple(self.frame.sizes[dim] for dim in self.extra)
 
-    def one_map(self) -> xarray.DataArray:
-        """The frame without the other dimensions and what varies along them."""
-        varying = [name for name, coord in self.frame.coords.items() if not set(self.extra).isdisjoint(coord.dims)]
-        return self.frame.drop_vars(varying).isel(dict.fromkeys(self.extra, 0))
-
     def with_slices(self, by: str | None, labels: Array) -> Template:
         """The same map with the dimension `by` and these coordinates along it, or None; without any other dimension."""
-        frame = self.one_map()
+        varying = [name for name, coord in self.frame.coords.items() if not set(self.extra).isdisjoint(coord.dims)]
+        frame = self.frame.drop_vars(varying).isel(dict.fromkeys(self.extra, 0))
         if by is not None:
             dims = [dim for dim in self.frame.dims if dim == by or dim in frame.dims]
             frame = frame.drop_vars(by, errors="ignore").expand_dims({by: labels})

@@ -53,11 +53,6 @@ class GlobeKernel(gpytorch.kernels.Kernel):
         super().__init__(**kwargs)
         self.base_kernel = base_kernel
 
-    @property
-    def is_stationary(self) -> bool:
-        """No: it depends on latitudes, not on their difference."""
-        return False
-
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """The Gram matrix of the base kernel on unit vectors."""
         for x in (x1, x2):
