@@ -78,6 +78,13 @@ def test_some_of_many_fields_are_looked_at():
     assert learning.sample_fields(fields[:1])[0].latitudes is fields[0].latitudes
 
 
+def test_the_best_of_several_kernels_is_learned_on():
+    gp = HarmonicGPGlobe(**QUICK).fit(field(20.0))  # without holes: on strips
+    assert gp.kernel_ == max(gp.kernels_, key=gp.kernels_.get)
+    assert len({record["rows"] for record in gp.history_}) == 1
+    assert max(record["bound"] for record in gp.history_) == pytest.approx(gp.kernels_[gp.kernel_])
+
+
 def test_the_kernel_of_the_highest_bound_is_taken():
     gp = HarmonicGPGlobe(**QUICK).fit(holes(field()))
     assert set(gp.kernels_) == {"rbf", "matern32", "matern52"}

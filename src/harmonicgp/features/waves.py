@@ -7,7 +7,6 @@ costs.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +19,6 @@ from harmonicgp.backend.threads import in_blocks
 from harmonicgp.features.evaluation import DenseEvaluation, Evaluation, GramWork, Roots, Shapes
 from harmonicgp.features.residual import IndependentResidual
 
-_RADIANS = math.pi / 180
 #: Features and factors below this are zero in single precision: products of subnormal numbers are slower by orders.
 TINY = 1e-18
 #: Points that are handled at a time.
@@ -57,7 +55,7 @@ class Waves:
     def at(cls, angle: Tensor, t_max: int, n_sines: int, rows: int, place: Tensor | None, dtype: torch.dtype) -> Waves:
         """Of t = 0 .. t_max at angles [n] in degrees; sines above `n_sines` are zero."""
         t = torch.arange(t_max + 1, dtype=torch.float64, device=angle.device)[:, None]
-        phase = t * (angle.double() * _RADIANS)
+        phase = t * torch.deg2rad(angle.double())
         sin = phase.sin()
         sin[n_sines + 1 :] = 0.0
         return cls(rows, phase.cos().to(dtype), sin.to(dtype), place)
