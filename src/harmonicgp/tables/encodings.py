@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,11 +17,9 @@ from harmonicgp.tables.columns import (
     Array,
     Series,
     calendar_part,
-    chunks_of,
     fit_role,
     floats_of,
     instants_of,
-    looks_like_date,
     plural,
     role_of,
     telling_parts,
@@ -37,6 +37,9 @@ from harmonicgp.tables.notices import (
 MAX_LEVELS = 20  #: columns of 0 and 1 that one column of text may become
 MAX_RARE = 10_000  #: rare levels that are kept by name, to tell them from new ones
 
+_OTHER_DATE = re.compile(
+    r"(\d{1,2}([/.-])\d{1,2}\2(\d{4}|\d\d)|\d{4}([/.])\d{1,2}\4\d{1,2})([T ].*)?", re.ASCII
+)  # whether 03/04 is in March or in April is not for us to guess
 _READS = {  # what a column may hold when new rows come, by what it held in the fit
     "number": ("number", "text"),
     "date": ("date", "text"),
@@ -45,23 +48,46 @@ _READS = {  # what a column may hold when new rows come, by what it held in the 
     "level": ("text", "category"),
 }
 
+Label: TypeAlias = tuple[str, Kind | None]
+Encoded: TypeAlias = tuple[Array, int, Sequence[UnseenWarning]]
+
 
 @dataclass(frozen=True)
-class Numbers:
-    """A column of numbers: itself; durations in days and times of day in hours."""
+class Measured:
+    """A column of values that have a median, which stands in for those that are missing."""
 
     name: str
     role: str
     kind: Kind | None
-    fill: float | None  #: stands in for what is missing; None: nothing does
+    fill: Any  #: stands in for what is missing; None: nothing does
     flagged: bool  #: the fit had missing values, which have a column of their own
+
+    @property
+    def labels(self) -> list[Label]:
+        """Names and kinds of the encoded columns."""
+        labels: list[Label] = self.value_labels() if self.kind is None else [(self.name, self.kind)]
+        return [*labels, (f"{self.name} missing", None)] if self.flagged else labels
+
+    def value_labels(self) -> list[Label]:
+        """Names and kinds of the columns that hold the values, where the user declares none."""
+        raise NotImplementedError
+
+    def encoded(self, columns: list[Array], gone: Array) -> Encoded:
+        """Columns of values as `encode` returns them; `gone` marks the rows without a value."""
+        gaps = int(gone.sum())
+        unseen = [UnseenGapsWarning(self.name, gaps, "the median")] if gaps and not self.flagged else []
+        return np.stack([*columns, gone] if self.flagged else columns, 1), gaps, unseen
+
+
+@dataclass(frozen=True)
+class Numbers(Measured):
+    """A column of numbers: itself; durations in days and times of day in hours."""
 
     @classmethod
     def fit(cls, series: Series, role: str, kind: Kind | None, impute: bool, mass: Array,
             notes: list[str]) -> tuple[Numbers | None, int]:  # fmt: skip
         """The encoding of a column, None if it has no values, and how many values are missing."""
-        name = series.name
-        x = np.concatenate([floats_of(chunk, role_of(chunk, name), role, name) for chunk in chunks_of(series)])
+        name, x = series.name, floats_of(series, role)
         present = ~np.isnan(x)
         n_missing = int((~present).sum())
         if not present.any():
@@ -75,37 +101,24 @@ class Numbers:
             )
         return cls(name, role, kind, fill, impute and n_missing > 0), n_missing
 
-    @property
-    def labels(self) -> list[tuple[str, Kind | None]]:
-        """Names and kinds of the encoded columns."""
-        if self.role == "time" and self.kind is None:
-            label: tuple[str, Kind | None] = (f"{self.name} (time of day)", ("periodic", 24.0))
-        else:
-            label = (self.name, self.kind)
-        return [label, (f"{self.name} missing", None)] if self.flagged else [label]
+    def value_labels(self) -> list[Label]:
+        """The column itself, or a clock."""
+        return [(f"{self.name} (time of day)", ("periodic", 24.0))] if self.role == "time" else [(self.name, None)]
 
-    def notices(self, gaps: int, unseen: Counter[str]) -> list[UnseenWarning]:
-        """Warnings about rows that hold what the fit has not seen: so many gaps."""
-        return [UnseenGapsWarning(self.name, gaps, "the median")] if gaps and not self.flagged else []
-
-    def encode(self, chunk: Series) -> Encoded:
-        """The columns [n, k] of these rows, and a mask of the rows where the value is missing."""
-        x = floats_of(chunk, allowed_role(self, chunk), self.role, self.name)
+    def encode(self, series: Series) -> Encoded:
+        """The columns [n, k] of these rows, how many values are missing, and warnings."""
+        x = floats_of(series, self.role)
         gone = np.isnan(x)
-        if self.fill is not None:
-            x[gone] = self.fill
-        return np.stack([x, gone] if self.flagged else [x], 1), gone, Counter()
+        return self.encoded([x if self.fill is None else np.where(gone, self.fill, x)], gone)
 
 
 @dataclass(frozen=True)
-class Dates:
-    """A column of dates: days since the first, and the clocks and calendars that the data can tell apart."""
+class Dates(Measured):
+    """A column of dates: days since the first, and the clocks and calendars that the data can tell apart.
 
-    name: str
-    role: str
-    kind: Kind | None
-    fill: tuple[int, int] | None  #: as microseconds of the world's clock and of the wall's
-    flagged: bool
+    The date that stands in is in microseconds, by the world's clock and by the wall's.
+    """
+
     origin: int  #: microseconds since 1970
     zone: str | None
     parts: tuple[str, ...]
@@ -114,10 +127,8 @@ class Dates:
     def fit(cls, series: Series, kind: Kind | None, impute: bool, mass: Array,
             notes: list[str]) -> tuple[Dates | None, int]:  # fmt: skip
         """The encoding of a column, None if it has no dates, and how many dates are missing."""
-        name = series.name
-        zone = next((zone for chunk in chunks_of(series) if (zone := zone_of(chunk, name)) is not None), None)
-        parts = [instants_of(chunk, role_of(chunk, name), zone, name) for chunk in chunks_of(series)]
-        utc, wall, gone = (np.concatenate(part) for part in zip(*parts, strict=True))
+        name, zone = series.name, zone_of(series)
+        utc, wall, gone = instants_of(series, zone)
         n_missing = int(gone.sum())
         utc, wall = utc[~gone], wall[~gone]
         if not len(utc):
@@ -134,28 +145,18 @@ class Dates:
             notes.append(f"{name!r} lacks {n_missing} dates: the median stands in, '{name} missing' marks them.")
         return cls(name, "date", kind, fill, impute and n_missing > 0, origin, zone, calendars), n_missing
 
-    @property
-    def labels(self) -> list[tuple[str, Kind | None]]:
-        """Names and kinds of the encoded columns."""
+    def value_labels(self) -> list[Label]:
+        """The trend, clocks and calendars."""
         periods = {"time of day": 24.0, "day of week": 7.0, "day of year": YEAR}
-        if self.kind is not None:
-            labels: list[tuple[str, Kind | None]] = [(self.name, self.kind)]
-        else:
-            labels = [(f"{self.name} (trend)", None)]
-            labels += [(f"{self.name} ({part})", ("periodic", periods[part])) for part in self.parts]
-        return [*labels, (f"{self.name} missing", None)] if self.flagged else labels
+        parts: list[Label] = [(f"{self.name} ({part})", ("periodic", periods[part])) for part in self.parts]
+        return [(f"{self.name} (trend)", None), *parts]
 
-    def notices(self, gaps: int, unseen: Counter[str]) -> list[UnseenWarning]:
-        """Warnings about rows that hold what the fit has not seen: so many gaps."""
-        return [UnseenGapsWarning(self.name, gaps, "the median")] if gaps and not self.flagged else []
-
-    def encode(self, chunk: Series) -> Encoded:
-        """The columns [n, k] of these rows, and a mask of the rows where the date is missing."""
-        utc, wall, gone = instants_of(chunk, allowed_role(self, chunk), self.zone, self.name)
+    def encode(self, series: Series) -> Encoded:
+        """The columns [n, k] of these rows, how many dates are missing, and warnings."""
+        utc, wall, gone = instants_of(series, self.zone)
         if self.fill is not None:
             utc, wall = (np.where(gone, fill, clock) for fill, clock in zip(self.fill, (utc, wall), strict=True))
-        columns = [(utc - self.origin) / DAY, *(calendar_part(wall, part) for part in self.parts)]
-        return np.stack([*columns, gone] if self.flagged else columns, 1), gone, Counter()
+        return self.encoded([(utc - self.origin) / DAY, *(calendar_part(wall, part) for part in self.parts)], gone)
 
 
 @dataclass(frozen=True)
@@ -198,47 +199,34 @@ class Levels:
         return tuple(level for level in self.levels if level != "other")[-1:] if len(self.levels) == 2 else self.levels
 
     @property
-    def labels(self) -> list[tuple[str, Kind | None]]:
+    def labels(self) -> list[Label]:
         """Names and kinds of the encoded columns."""
         return [(f"{self.name}={level}", None) for level in self.indicators]
 
-    def notices(self, gaps: int, unseen: Counter[str]) -> list[UnseenWarning]:
-        """Warnings about rows that hold what the fit has not seen: so many gaps, and these levels."""
-        notices: list[UnseenWarning] = []
-        if unseen:
-            two = repr(self.levels[0]) if len(self.levels) == 2 else "none of the known levels"
-            fate = "'other'" if "other" in self.levels else two
-            notices.append(UnseenLevelsWarning(self.name, list(unseen), unseen.total(), fate))
-        if gaps and self.fill != "missing":
-            notices.append(UnseenGapsWarning(self.name, gaps, f"the most frequent level {self.fill!r}"))
-        return notices
-
-    def encode(self, chunk: Series) -> Encoded:
-        """The columns [n, k] of these rows, a mask of the rows where the level is missing, and levels that are new."""
-        texts = texts_of(chunk, allowed_role(self, chunk))
+    def encode(self, series: Series) -> Encoded:
+        """The columns [n, k] of these rows, how many levels are missing, and warnings."""
         place = {level: number for number, level in enumerate(self.levels)}
         rest = place.get("other", -1)
-        codes = np.array([place.get((self.fill or "") if text is None else text, rest) for text in texts])
-        x = np.stack([codes == place[level] for level in self.indicators], 1).astype(np.float64)
-        unseen: Counter[str] = Counter()
-        if self.rare is not None or "other" not in place:
-            seen = place.keys() | (self.rare or ())
-            unseen.update(text for text in texts if text is not None and text not in seen)
-        return x, np.array([text is None for text in texts]), unseen
+        seen = place | dict.fromkeys(self.rare or (), rest)
+        lumped = self.rare is None and rest >= 0  # what shares the level "other" is not known
+        codes, gaps, new = np.empty(len(series), np.int64), 0, Counter[str]()
+        for row, text in enumerate(texts_of(series)):
+            codes[row] = seen.get((self.fill or "") if text is None else text, rest)
+            if text is None:
+                gaps += 1
+            elif text not in seen and not lumped:
+                new[text] += 1
+        notices: list[UnseenWarning] = []
+        if new:
+            two = repr(self.levels[0]) if len(self.levels) == 2 else "none of the known levels"
+            notices.append(UnseenLevelsWarning(self.name, list(new), new.total(), "'other'" if rest >= 0 else two))
+        if gaps and self.fill != "missing":
+            notices.append(UnseenGapsWarning(self.name, gaps, f"the most frequent level {self.fill!r}"))
+        return codes[:, None] == [place[level] for level in self.indicators], gaps, notices
 
 
-Encoded: TypeAlias = tuple[Array, Array, Counter[str]]
 Column: TypeAlias = Numbers | Dates | Levels
 COLUMNS: dict[str, type[Any]] = {"numbers": Numbers, "dates": Dates, "levels": Levels}
-
-
-def allowed_role(column: Column, chunk: Series) -> str:
-    """What the rows hold, if the column can read it."""
-    role = role_of(chunk, column.name)
-    integers = column.role == "level" and chunk.dtype.is_integer()  # a file whose codes happen to be all digits
-    if role != "empty" and role not in _READS[column.role] and not integers:
-        raise ValueError(f"column {column.name!r} held {plural(column.role)} in the fit and holds {plural(role)} now.")
-    return role
 
 
 def fit_encoding(series: Series, kind: Kind | None, impute: bool, mass: Array, notes: list[str],
@@ -260,6 +248,15 @@ def fit_encoding(series: Series, kind: Kind | None, impute: bool, mass: Array, n
     return Numbers.fit(series, role, kind, impute, mass, notes)
 
 
+def encode(column: Column, series: Series) -> Encoded:
+    """The columns [n, k] of new rows, how many of their values are missing, and warnings."""
+    role = role_of(series)
+    integers = column.role == "level" and series.dtype.is_integer()  # a file whose codes happen to be all digits
+    if role != "empty" and role not in _READS[column.role] and not integers:
+        raise ValueError(f"column {column.name!r} held {plural(column.role)} in the fit and holds {plural(role)} now.")
+    return column.encode(series)
+
+
 def _median(values: Array, mass: Array) -> int:
     """The place of the weighted median, the lower one of two."""
     order = np.argsort(values, kind="stable")
@@ -271,7 +268,7 @@ def _refuse_identifiers(name: str, counts: Counter[str]) -> None:
     total = counts.total()
     if len(counts) <= 50 or len(counts) <= 0.5 * total:
         return
-    dates = [text for text in counts if looks_like_date(text)]
+    dates = [text for text in counts if _OTHER_DATE.fullmatch(text.strip())]
     if len(dates) > 0.5 * len(counts):
         raise ValueError(
             f"column {name!r} holds text that looks like dates, such as {dates[0]!r:.40}: write them as ISO dates "
