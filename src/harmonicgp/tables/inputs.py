@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy.special import ndtri
 
-from harmonicgp.tables.kinds import Kind
+from harmonicgp.tables.kinds import Kind, listed, read_kinds
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -109,7 +109,7 @@ class Columns:
         scales, notes = {j: moments(X[:, j], counts) for j in plain}, []
         constants = [j for j in plain if is_constant(X[:, j], scales[j])]
         if constants:
-            notes.append(f"constant columns are not used: {_listed([names[j] for j in constants])}.")
+            notes.append(f"constant columns are not used: {listed([names[j] for j in constants], 8, str)}.")
         variables = [j for j in plain if j not in constants]
         duplicates = _duplicates(X, counts, variables, scales)
         for j, other in duplicates.items():
@@ -209,16 +209,13 @@ class Inputs:
             arrays["axes"] = self.axes
         for j, warp in self.warps.items():
             arrays |= {f"warp.{j}.values": warp.values, f"warp.{j}.scores": warp.scores}
-        kinds = [[i, list(kind) if isinstance(kind, tuple) else kind] for i, kind in self.kinds.items()]
-        return {"kinds": kinds, "warped": [int(j) for j in sorted(self.warps)]}, arrays
+        return {"kinds": list(self.kinds.items()), "warped": [int(j) for j in sorted(self.warps)]}, arrays
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Inputs:
         """What `state` gave."""
         warps = {int(j): Warp(arrays[f"warp.{j}.values"], arrays[f"warp.{j}.scores"]) for j in header["warped"]}
-        kinds: dict[int, Kind] = {
-            int(i): ("periodic", float(kind[1])) if isinstance(kind, list) else kind for i, kind in header["kinds"]
-        }
+        kinds = read_kinds(header["kinds"])
         return cls(arrays["order"], kinds, arrays["centre"], arrays["scale"], warps, arrays.get("axes"))
 
 
@@ -284,8 +281,3 @@ def _duplicates(
 def _column(name: str) -> str:
     """A name for a sentence. Columns of an array have the name "column 3" already."""
     return name if name.startswith("column ") else f"column {name}"
-
-
-def _listed(names: Sequence[str], at_most: int = 8) -> str:
-    shown = ", ".join(map(str, names[:at_most]))
-    return shown if len(names) <= at_most else f"{shown} and {len(names) - at_most} more"

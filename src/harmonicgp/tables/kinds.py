@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from operator import index as as_integer
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 Kind: TypeAlias = Literal["longitude", "latitude"] | tuple[Literal["periodic"], float]
 
@@ -71,7 +71,12 @@ def _check_kind(key: object, kind: object) -> Kind:
     raise ValueError(f"column {key!r}: a kind is 'longitude', 'latitude' or ('periodic', period); got {kind!r}.")
 
 
-def listed(names: Sequence[object], most: int = 10) -> str:
+def read_kinds(entries: Iterable[tuple[int, Any]]) -> dict[int, Kind]:
+    """Kinds by column number, from JSON."""
+    return {int(j): ("periodic", float(kind[1])) if isinstance(kind, list) else kind for j, kind in entries}
+
+
+def listed(names: Sequence[object], most: int = 10, show: Callable[[object], str] = repr) -> str:
     """The first names, and how many more there are."""
-    shown = ", ".join(repr(name) for name in names[:most])
+    shown = ", ".join(map(show, names[:most]))
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
