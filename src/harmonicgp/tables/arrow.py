@@ -28,14 +28,14 @@ def suffix_of(path: Path) -> str:
     raise ValueError(f"{path}: the name must end in {', '.join(SUFFIXES)}.")
 
 
-def is_parquet(suffix: str) -> bool:
-    """Whether it is Parquet, not text."""
-    return suffix in (".parquet", ".pq")
+def is_parquet(path: Path) -> bool:
+    """Whether a file is Parquet, not text."""
+    return suffix_of(path) in (".parquet", ".pq")
 
 
-def delimiter_of(suffix: str) -> str:
+def delimiter_of(path: Path) -> str:
     """What lies between cells of text."""
-    return "\t" if suffix == ".tsv" else ","
+    return "\t" if suffix_of(path) == ".tsv" else ","
 
 
 @contextmanager

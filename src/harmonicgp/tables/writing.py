@@ -36,22 +36,17 @@ class TableWriter:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._suffix = suffix_of(self.path)
+        self.typed = is_parquet(self.path)  #: whether the file keeps the types of its columns; else all is text
         writable(self.path)
         self._layers = ExitStack()  # closed from the last to the first
         self._sink: Any = None
         self._writer: Any = None
         self._schema: Any = None
 
-    @property
-    def typed(self) -> bool:
-        """Whether the file keeps the types of its columns; else all is text."""
-        return is_parquet(self._suffix)
-
     def __enter__(self) -> TableWriter:
         arrow()  # a missing library shows before the work
         self._sink = self._layers.enter_context(replacing(self.path))
-        if self._suffix == ".csv.gz":  # Arrow's own stream would close the file below it
+        if suffix_of(self.path) == ".csv.gz":  # Arrow's own stream would close the file below it
             self._sink = self._layers.enter_context(gzip.GzipFile("", "wb", fileobj=self._sink, mtime=0))
         return self
 
@@ -59,21 +54,21 @@ class TableWriter:
         """Append rows; all tables must have the columns of the first, which may lie in another order."""
         if self._sink is None:
             raise ValueError("a TableWriter is open inside its `with` block only.")
-        if not is_parquet(self._suffix):
+        if not self.typed:
             table = _without_dictionaries(table)
         if self._writer is None:
-            self._schema, self._writer = table.schema, self._open_writer(table.schema)
+            self._schema = table.schema
+            with plain_errors(self.path):
+                if self.typed:
+                    parquet = arrow("parquet").ParquetWriter(self._sink, table.schema)
+                    self._writer = self._layers.enter_context(parquet)
+                else:
+                    self._writer = _CsvWriter(self._sink, table.schema, delimiter_of(self.path))
         schema = self._schema
         if set(table.column_names) != set(schema.names):
             raise ValueError(f"{self.path}: columns {table.column_names} follow rows with columns {schema.names}.")
         with plain_errors(self.path):
             self._writer.write_table(table.select(schema.names).cast(schema))
-
-    def _open_writer(self, schema: pyarrow.Schema) -> Any:
-        with plain_errors(self.path):
-            if is_parquet(self._suffix):
-                return self._layers.enter_context(arrow("parquet").ParquetWriter(self._sink, schema))
-            return _CsvWriter(self._sink, schema, delimiter_of(self._suffix))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:  # fmt: skip
