@@ -38,19 +38,18 @@ class ColumnEncoding:
 
     @classmethod
     def fit(
-        cls,
-        X: Any,
-        estimator: BaseEstimator,
-        columns: Any = None,
-        missing: Missing = "refuse",
-        sample_weight: Any = None,
+        cls, X: Any, estimator: BaseEstimator, columns: Any = None, missing: Missing = "refuse", weights: Any = None
     ) -> tuple[ColumnEncoding, Array]:
         """The encoding of X and its encoded rows [n, d]; the options are those of the estimators."""
         image = image_size(columns)
         declared = None if image is not None else columns
         if is_table(X):
-            _learn_names(X, estimator)
-            encoder = TableEncoder.fit(X, declared, missing, weights_of(sample_weight, X))
+            names = getattr(X, "column_names", None)  # Arrow's, which scikit-learn does not read
+            if names is None:
+                validate_data(estimator, X, skip_check_array=True, reset=True)
+            else:
+                estimator.feature_names_in_, estimator.n_features_in_ = np.array(names, dtype=object), len(names)
+            encoder = TableEncoder.fit(X, declared, missing, weights_of(weights, X))
             rows = encoder.transform(X, warn=False)  # rows of weight zero may hold what the fit does not see
             encoding = cls(encoder, list(encoder.encoded_names), dict(encoder.kinds), image)
         else:
@@ -278,15 +277,6 @@ def image_size(columns: Any) -> tuple[int, int] | None:
         )
     h, w = size
     return whole_number(h, "the height of an image", 1), whole_number(w, "the width of an image", 1)
-
-
-def _learn_names(X: Any, estimator: Any) -> None:
-    """Record the names of a table's columns on the estimator, as scikit-learn does."""
-    names = getattr(X, "column_names", None)  # Arrow's, which scikit-learn does not read
-    if names is None:
-        validate_data(estimator, X, skip_check_array=True, reset=True)
-    else:
-        estimator.feature_names_in_, estimator.n_features_in_ = np.array(names, dtype=object), len(names)
 
 
 def _require_target(y: Any, name: str) -> None:
