@@ -226,16 +226,12 @@ def _text(record: Mapping[str, Any]) -> str:
     return json.dumps(record, separators=(",", ":"))
 
 
-def _canonical(value: Any) -> str:
-    """One text for one value: sorted keys, no spaces, ASCII."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
 def _digest(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     """SHA-256 over the record and over names, dtypes, shapes and bytes of the tensors, in the order of their names."""
     names = sorted(tensors)
     shapes = [[name, str(tensors[name].dtype), list(tensors[name].shape)] for name in names]
-    sha = hashlib.sha256(_canonical([record, shapes]).encode())
+    text = json.dumps([record, shapes], sort_keys=True, separators=(",", ":"), allow_nan=False)
+    sha = hashlib.sha256(text.encode())
     for name in names:
         sha.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
     return sha.hexdigest()

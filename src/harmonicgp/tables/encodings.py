@@ -173,8 +173,16 @@ class Levels:
     def fit(cls, name: str, counts: Counter[str], rows: float, impute: bool, notes: list[str],
             warnings: list[str]) -> tuple[Levels, int]:  # fmt: skip
         """The encoding of a column, from the weight of each text, and how many values are missing."""
-        n_missing = round(rows - counts.total())
-        _refuse_identifiers(name, counts)
+        total = counts.total()
+        n_missing = round(rows - total)
+        if len(counts) > 50 and len(counts) > 0.5 * total:
+            dates = [text for text in counts if _OTHER_DATE.fullmatch(text.strip())]
+            if len(dates) > 0.5 * len(counts):
+                raise ValueError(
+                    f"column {name!r} holds text that looks like dates, such as {dates[0]!r:.40}: write them as ISO dates "
+                    "(2023-12-31), which are read."
+                )
+            raise IdentifierColumnError(name, len(counts), total)
         fill = min(counts, key=lambda level: (-counts[level], level)) if impute else None
         if impute and n_missing:
             fill = "missing"
@@ -261,17 +269,3 @@ def _median(values: Array, mass: Array) -> int:
     """The place of the weighted median, the lower one of two."""
     order = np.argsort(values, kind="stable")
     return int(order[np.searchsorted(np.cumsum(mass[order]), 0.5 * mass.sum())])
-
-
-def _refuse_identifiers(name: str, counts: Counter[str]) -> None:
-    """Refuse text of which more than half is different in every row."""
-    total = counts.total()
-    if len(counts) <= 50 or len(counts) <= 0.5 * total:
-        return
-    dates = [text for text in counts if _OTHER_DATE.fullmatch(text.strip())]
-    if len(dates) > 0.5 * len(counts):
-        raise ValueError(
-            f"column {name!r} holds text that looks like dates, such as {dates[0]!r:.40}: write them as ISO dates "
-            "(2023-12-31), which are read."
-        )
-    raise IdentifierColumnError(name, len(counts), total)

@@ -43,16 +43,18 @@ class Warp:
 
     @property
     def slope(self) -> float:
-        """The slope of the map beyond its knots."""
-        return _outer_slope(self.values, self.scores)
+        """The slope of the map beyond its knots: that from the first to the last, one for a single knot."""
+        return float(np.ptp(self.scores) / np.ptp(self.values)) if len(self.values) > 1 else 1.0
 
     def __call__(self, x: Array) -> Array:
         """Normal scores."""
-        return _interpolate(x, self.values, self.scores)
+        beyond = x - np.clip(x, self.values[0], self.values[-1])
+        return np.interp(x, self.values, self.scores) + self.slope * beyond
 
     def inverse(self, z: Array) -> Array:
         """Values at normal scores."""
-        return _interpolate(z, self.scores, self.values)
+        beyond = z - np.clip(z, self.scores[0], self.scores[-1])
+        return np.interp(z, self.scores, self.values) + beyond / self.slope
 
     def log_slope(self, x: Array) -> Array:
         """The logarithm of the map's slope, for densities."""
@@ -62,15 +64,6 @@ class Warp:
         slopes = np.diff(self.scores) / np.diff(self.values)
         outside = (x < self.values[0]) | (x > self.values[-1])
         return np.log(np.where(outside, self.slope, slopes[place]))
-
-
-def _outer_slope(x: Array, y: Array) -> float:
-    """The slope from the first knot to the last, with which a map goes on beyond them; one for a single knot."""
-    return float((y[-1] - y[0]) / (x[-1] - x[0])) if len(x) > 1 else 1.0
-
-
-def _interpolate(at: Array, x: Array, y: Array) -> Array:
-    return np.interp(at, x, y) + _outer_slope(x, y) * (np.minimum(at - x[0], 0.0) + np.maximum(at - x[-1], 0.0))
 
 
 @dataclass(frozen=True)

@@ -71,8 +71,16 @@ class ColumnEncoding:
     def encode(self, X: Any, estimator: BaseEstimator, unused: Sequence[str] = ()) -> Array:
         """Encoded rows [n, d] of new data; Arrow tables may lack the `unused` columns."""
         if is_table(X):
-            self._compare_names(X, estimator, unused)
+            names = getattr(X, "column_names", None)  # Arrow's, which scikit-learn does not read
+            if names is None:
+                validate_data(estimator, X, skip_check_array=True, reset=False)
             if self.encoder is not None:
+                expected = [name for name in self.encoder.names if name in (names or ()) or name not in unused]
+                if names is not None and list(names) != expected:
+                    raise ValueError(
+                        "the columns of X should be those of fit, in the same order: "
+                        f"{', '.join(self.encoder.names)}; got {', '.join(names)}."
+                    )
                 return self.encoder.transform(X, idle=unused)
         elif self.encoder is not None and len(self.encoder.names) != len(self.names):
             raise ValueError(
@@ -117,19 +125,6 @@ class ColumnEncoding:
         """What `state` gave."""
         encoder = None if state["table"] is None else TableEncoder.from_state(state["table"])
         return cls(encoder, list(state["names"]), read_kinds(state["kinds"]), image)
-
-    def _compare_names(self, X: Any, estimator: BaseEstimator, unused: Sequence[str]) -> None:
-        """Refuse a table whose columns are not those of the fit."""
-        names = getattr(X, "column_names", None)  # Arrow's, which scikit-learn does not read
-        if names is None:
-            validate_data(estimator, X, skip_check_array=True, reset=False)
-        elif self.encoder is not None:
-            expected = [name for name in self.encoder.names if name in names or name not in unused]
-            if list(names) != expected:
-                raise ValueError(
-                    "the columns of X should be those of fit, in the same order: "
-                    f"{', '.join(self.encoder.names)}; got {', '.join(names)}."
-                )
 
 
 @dataclass(frozen=True)

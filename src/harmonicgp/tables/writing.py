@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from harmonicgp.backend.files import replacing, writable
-from harmonicgp.tables.arrow import arrow, delimiter_of, is_parquet, plain_errors, suffix_of
+from harmonicgp.tables.streams import arrow, delimiter_of, is_parquet, plain_errors, suffix_of
 
 if TYPE_CHECKING:
     import pyarrow
