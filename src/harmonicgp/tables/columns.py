@@ -18,10 +18,6 @@ Array: TypeAlias = np.ndarray[Any, Any]
 Series: TypeAlias = nw.Series[Any]
 
 CHUNK = 65536  #: rows that are turned into Python objects at a time
-DAY = 86_400_000_000  # microseconds
-_HOUR = 3_600_000_000
-YEAR = 365.25  # days
-SEASONS = 1.5  #: years of dates that tell a season from a trend
 _FARTHEST = 70_000  # years from 1970 that we count to: differences in microseconds stay within int64
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _DATE = re.compile(
@@ -224,29 +220,3 @@ def _universal(value: Any) -> Any:
     """A date by the world's clock."""
     offset = _offset(value)
     return value if offset is None else np.datetime64(value.replace(tzinfo=None), "us") - np.timedelta64(offset)
-
-
-# Clocks and calendars ------------------------------------------------------------------------------------------------
-
-
-def telling_parts(utc: Array, wall: Array) -> Iterator[str]:
-    """The clocks and calendars that differ from the trend and from a constant on these rows."""
-    days = (int(utc.max()) - int(utc.min())) / DAY
-    if days > 1 and len(np.unique(wall % DAY)) > 1:
-        yield "time of day"
-    if days > 14 and len(np.unique(wall // DAY % 7)) > 1:
-        yield "day of week"
-    if days > SEASONS * YEAR:
-        season = calendar_part(wall, "day of year")
-        apart = (season - season[0] + YEAR / 2) % YEAR
-        if np.ptp(apart) > 2:  # not one date a year
-            yield "day of year"
-
-
-def calendar_part(wall: Array, part: str) -> Array:
-    """A clock or a calendar: hours since midnight, days since Monday, days of a year of 365.25 days."""
-    if part == "time of day":
-        return wall % DAY / _HOUR
-    if part == "day of week":
-        return (wall + 3 * DAY) % (7 * DAY) / DAY  # 1970 began on a Thursday
-    return wall % int(YEAR * DAY) / DAY

@@ -4,36 +4,35 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from harmonicgp.tables.columns import (
-    DAY,
-    SEASONS,
-    YEAR,
     Array,
     Series,
-    calendar_part,
     fit_role,
     floats_of,
     instants_of,
     plural,
     role_of,
-    telling_parts,
     texts_of,
     zone_of,
 )
 from harmonicgp.tables.kinds import Kind
-from harmonicgp.tables.notices import (
-    IdentifierColumnError,
-    UnseenGapsWarning,
-    UnseenLevelsWarning,
-    UnseenWarning,
-)
+from harmonicgp.tables.notices import IdentifierColumnError, UnseenGapsWarning, UnseenLevelsWarning, UnseenWarning
 
+_DAY = 86_400_000_000  # microseconds
+_YEAR = 365.25  # days
+_SEASONS = 1.5  # years of dates that tell a season from a trend
+#: The start, the length and the unit of each clock and calendar; 1970 began on a Thursday.
+_CALENDARS = {
+    "time of day": (0, _DAY, _DAY // 24),
+    "day of week": (-3 * _DAY, 7 * _DAY, _DAY),
+    "day of year": (0, int(_YEAR * _DAY), _DAY),
+}
 MAX_LEVELS = 20  #: columns of 0 and 1 that one column of text may become
 MAX_RARE = 10_000  #: rare levels that are kept by name, to tell them from new ones
 
@@ -133,12 +132,12 @@ class Dates(Measured):
         utc, wall = utc[~gone], wall[~gone]
         if not len(utc):
             return None, n_missing
-        origin = int(utc.min()) // DAY * DAY
-        calendars = () if kind is not None else tuple(telling_parts(utc, wall))
+        origin, days = int(utc.min()) // _DAY * _DAY, (int(utc.max()) - int(utc.min())) / _DAY
+        calendars = () if kind is not None else tuple(_telling_parts(days, wall))
         middle = _median(utc, mass[~gone])
         fill = (int(utc[middle]), int(wall[middle])) if impute else None
-        used = ", ".join((f"days since {np.datetime64(origin // DAY, 'D')}", *calendars))
-        short = kind is None and (int(utc.max()) - int(utc.min())) / DAY <= SEASONS * YEAR
+        used = ", ".join((f"days since {np.datetime64(origin // _DAY, 'D')}", *calendars))
+        short = kind is None and days <= _SEASONS * _YEAR
         why = "; no period of a year, which takes a year and a half of dates to learn" if short else ""
         notes.append(f"{name!r} holds dates: used as {used}{why}.")
         if impute and n_missing:
@@ -147,16 +146,18 @@ class Dates(Measured):
 
     def value_labels(self) -> list[Label]:
         """The trend, clocks and calendars."""
-        periods = {"time of day": 24.0, "day of week": 7.0, "day of year": YEAR}
-        parts: list[Label] = [(f"{self.name} ({part})", ("periodic", periods[part])) for part in self.parts]
-        return [(f"{self.name} (trend)", None), *parts]
+        labels: list[Label] = [(f"{self.name} (trend)", None)]
+        for part in self.parts:
+            _, length, unit = _CALENDARS[part]
+            labels.append((f"{self.name} ({part})", ("periodic", length / unit)))
+        return labels
 
     def encode(self, series: Series) -> Encoded:
         """The columns [n, k] of these rows, how many dates are missing, and warnings."""
         utc, wall, gone = instants_of(series, self.zone)
         if self.fill is not None:
             utc, wall = (np.where(gone, fill, clock) for fill, clock in zip(self.fill, (utc, wall), strict=True))
-        return self.encoded([(utc - self.origin) / DAY, *(calendar_part(wall, part) for part in self.parts)], gone)
+        return self.encoded([(utc - self.origin) / _DAY, *(_calendar_part(wall, part) for part in self.parts)], gone)
 
 
 @dataclass(frozen=True)
@@ -263,6 +264,24 @@ def encode(column: Column, series: Series) -> Encoded:
     if role != "empty" and role not in _READS[column.role] and not integers:
         raise ValueError(f"column {column.name!r} held {plural(column.role)} in the fit and holds {plural(role)} now.")
     return column.encode(series)
+
+
+def _telling_parts(days: float, wall: Array) -> Iterator[str]:
+    """The clocks and calendars that differ from the trend and from a constant on rows that span so many days."""
+    if days > 1 and len(np.unique(wall % _DAY)) > 1:
+        yield "time of day"
+    if days > 14 and len(np.unique(wall // _DAY % 7)) > 1:
+        yield "day of week"
+    if days > _SEASONS * _YEAR:
+        season = _calendar_part(wall, "day of year")
+        if np.ptp((season - season[0] + _YEAR / 2) % _YEAR) > 2:  # not one date a year
+            yield "day of year"
+
+
+def _calendar_part(wall: Array, part: str) -> Array:
+    """Hours since midnight, days since Monday, or days of a year of 365.25 days."""
+    start, length, unit = _CALENDARS[part]
+    return (wall - start) % length / unit
 
 
 def _median(values: Array, mass: Array) -> int:

@@ -254,17 +254,14 @@ def _duplicates(
     X: Array, counts: Array | None, columns: list[int], scales: Mapping[int, tuple[float, float]]
 ) -> dict[int, int]:
     """The earlier column of each column that is a multiple of one, up to a constant."""
-    if len(columns) < 2:
-        return {}
-    rows = X[:, columns]
-    standard = (rows - [scales[j][0] for j in columns]) / [scales[j][1] for j in columns]
+    standard = (X[:, columns] - [scales[j][0] for j in columns]) / [scales[j][1] for j in columns]
     weighted = standard if counts is None else standard * counts[:, None]
     total = len(X) if counts is None else float(counts.sum())
-    correlation = np.abs(weighted.T @ standard) / total
+    correlation = weighted.T @ standard / total
     originals: dict[int, int] = {}
     for i, j in enumerate(columns):
-        for earlier in np.flatnonzero(correlation[i, :i] > 1 - 1e-9):
-            sign = np.sign(float(weighted[:, i] @ standard[:, earlier]))
+        for earlier in np.flatnonzero(np.abs(correlation[i, :i]) > 1 - 1e-9):
+            sign = np.sign(correlation[i, earlier])
             if columns[earlier] not in originals and np.abs(standard[:, i] - sign * standard[:, earlier]).max() < 1e-6:
                 originals[j] = columns[earlier]
                 break

@@ -51,7 +51,7 @@ class ColumnEncoding:
                 estimator.feature_names_in_, estimator.n_features_in_ = np.array(names, dtype=object), len(names)
             encoder = TableEncoder.fit(X, declared, missing, weights_of(weights, X))
             rows = encoder.transform(X, warn=False)  # rows of weight zero may hold what the fit does not see
-            encoding = cls(encoder, list(encoder.encoded_names), dict(encoder.kinds), image)
+            encoding = cls(encoder, encoder.encoded_names, encoder.kinds, image)
         else:
             rows = validate(estimator, X, reset=True)
             d = rows.shape[1]
