@@ -61,15 +61,10 @@ class Measured:
     fill: Any  #: stands in for what is missing; None: nothing does
     flagged: bool  #: the fit had missing values, which have a column of their own
 
-    @property
-    def labels(self) -> list[Label]:
-        """Names and kinds of the encoded columns."""
-        labels: list[Label] = self.value_labels() if self.kind is None else [(self.name, self.kind)]
-        return [*labels, (f"{self.name} missing", None)] if self.flagged else labels
-
-    def value_labels(self) -> list[Label]:
-        """Names and kinds of the columns that hold the values, where the user declares none."""
-        raise NotImplementedError
+    def labelled(self, labels: list[Label]) -> list[Label]:
+        """The labels of all columns; `labels` are those of the columns of values, where the user declares no kind."""
+        declared: list[Label] = [(self.name, self.kind)] if self.kind is not None else labels
+        return [*declared, (f"{self.name} missing", None)] if self.flagged else declared
 
     def encoded(self, columns: list[Array], gone: Array) -> Encoded:
         """Columns of values as `encode` returns them; `gone` marks the rows without a value."""
@@ -100,9 +95,11 @@ class Numbers(Measured):
             )
         return cls(name, role, kind, fill, impute and n_missing > 0), n_missing
 
-    def value_labels(self) -> list[Label]:
-        """The column itself, or a clock."""
-        return [(f"{self.name} (time of day)", ("periodic", 24.0))] if self.role == "time" else [(self.name, None)]
+    @property
+    def labels(self) -> list[Label]:
+        """Names and kinds of the encoded columns."""
+        clock: Label = (f"{self.name} (time of day)", ("periodic", 24.0))
+        return self.labelled([clock if self.role == "time" else (self.name, None)])
 
     def encode(self, series: Series) -> Encoded:
         """The columns [n, k] of these rows, how many values are missing, and warnings."""
@@ -144,13 +141,14 @@ class Dates(Measured):
             notes.append(f"{name!r} lacks {n_missing} dates: the median stands in, '{name} missing' marks them.")
         return cls(name, "date", kind, fill, impute and n_missing > 0, origin, zone, calendars), n_missing
 
-    def value_labels(self) -> list[Label]:
-        """The trend, clocks and calendars."""
+    @property
+    def labels(self) -> list[Label]:
+        """Names and kinds of the encoded columns."""
         labels: list[Label] = [(f"{self.name} (trend)", None)]
         for part in self.parts:
             _, length, unit = _CALENDARS[part]
             labels.append((f"{self.name} ({part})", ("periodic", length / unit)))
-        return labels
+        return self.labelled(labels)
 
     def encode(self, series: Series) -> Encoded:
         """The columns [n, k] of these rows, how many dates are missing, and warnings."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Real
-from operator import index as as_integer
+from numbers import Integral, Real
 from typing import Any, Literal, TypeAlias
 
 Kind: TypeAlias = Literal["longitude", "latitude"] | tuple[Literal["periodic"], float]
@@ -49,12 +48,9 @@ def _column_number(key: object, names: Sequence[str] | None, d: int) -> int:
         if key not in names:
             raise ValueError(f"columns names {key!r}, which is not in the table; it has {listed(names)}.")
         return list(names).index(key)
-    try:
-        number = as_integer(key)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is None or isinstance(key, bool):
+    if not isinstance(key, Integral) or isinstance(key, bool):
         raise ValueError(f"the keys of columns are names or numbers of columns; got {key!r}.")
+    number = int(key)
     if not -d <= number < d:
         raise ValueError(f"columns speaks of column {number}; there are {d}, numbered from 0.")
     return number % d

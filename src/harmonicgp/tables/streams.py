@@ -197,20 +197,14 @@ def _fits(column: pyarrow.ChunkedArray, type_: Any) -> bool:
 
 def _regrouped(tables: Iterator[pyarrow.Table], rows: int) -> Iterator[pyarrow.Table]:
     """The same rows in tables of `rows` rows."""
-    pa = arrow()
-    waiting: list[Any] = []
-    count = 0
+    waiting: Any = None
     for table in tables:
-        waiting.append(table)
-        count += table.num_rows
-        if count >= rows:
-            joined = pa.concat_tables(waiting)
-            whole = count - count % rows
-            for start in range(0, whole, rows):
-                yield joined.slice(start, rows)
-            waiting, count = [joined.slice(whole)], count % rows
-    if count:
-        yield pa.concat_tables(waiting)
+        waiting = table if waiting is None else arrow().concat_tables([waiting, table])
+        while waiting.num_rows >= rows:
+            yield waiting.slice(0, rows)
+            waiting = waiting.slice(rows)
+    if waiting:
+        yield waiting
 
 
 # What reading and writing share ---------------------------------------------------------------------------------------
