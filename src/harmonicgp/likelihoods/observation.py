@@ -60,7 +60,9 @@ class Observation(torch.nn.Module):
 
     def class_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
         """The probability of every class, [n, K], from marginals of the latent functions [n, P]."""
-        raise TypeError(f"{type(self.likelihood).__name__} has no classes.")
+        if not hasattr(self.likelihood, "class_probabilities"):
+            raise TypeError(f"{type(self.likelihood).__name__} has no probabilities of classes.")
+        return self.likelihood.class_probabilities(mean, variance)
 
     def terms(self, y: Tensor, mean: Tensor, variance: Tensor, residual: Residual, bound: Bound,
               noise: Tensor | None = None) -> Tensor:  # fmt: skip
@@ -164,10 +166,6 @@ class ClassObservation(Observation):
         with torch.random.fork_rng(devices=[]):  # the global state is left alone
             torch.manual_seed(0)
             return self.likelihood.expected_log_prob(y[0], latent)
-
-    def class_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
-        """As the likelihood gives them."""
-        return self.likelihood.class_probabilities(mean, variance)
 
 
 class _SoftmaxObservation(ClassObservation):
