@@ -216,20 +216,21 @@ class Levels:
         rest = place.get("other", -1)
         seen = place | dict.fromkeys(self.rare or (), rest)
         lumped = self.rare is None and rest >= 0  # what shares the level "other" is not known
-        codes, gaps, new = np.empty(len(series), np.int64), 0, Counter[str]()
-        for row, text in enumerate(texts_of(series)):
-            codes[row] = seen.get((self.fill or "") if text is None else text, rest)
-            if text is None:
-                gaps += 1
-            elif text not in seen and not lumped:
-                new[text] += 1
+        numbers: dict[str | None, int] = {}  # of the texts, in the order in which they come
+        codes = np.fromiter((numbers.setdefault(t, len(numbers)) for t in texts_of(series)), np.int64, len(series))
+        counts = dict(zip(numbers, np.bincount(codes).tolist(), strict=True))
+        gaps = counts.pop(None, 0)
+        new = {str(text): count for text, count in counts.items() if text not in seen and not lumped}
         notices: list[UnseenWarning] = []
         if new:
             two = repr(self.levels[0]) if len(self.levels) == 2 else "none of the known levels"
-            notices.append(UnseenLevelsWarning(self.name, list(new), new.total(), "'other'" if rest >= 0 else two))
+            notices.append(
+                UnseenLevelsWarning(self.name, list(new), sum(new.values()), "'other'" if rest >= 0 else two)
+            )
         if gaps and self.fill != "missing":
             notices.append(UnseenGapsWarning(self.name, gaps, f"the most frequent level {self.fill!r}"))
-        return codes[:, None] == [place[level] for level in self.indicators], gaps, notices
+        places = np.array([seen.get((self.fill or "") if text is None else text, rest) for text in numbers])
+        return (places[:, None] == [place[level] for level in self.indicators])[codes], gaps, notices
 
 
 Column: TypeAlias = Numbers | Dates | Levels
