@@ -64,7 +64,7 @@ def test_steps_without_a_bound_and_one_block(tmp_path, quick):
     model.history_[3]["bound"] = float("nan")
     model.history_[19]["validation"] = float("nan")
     model.predict_components = lambda X: SimpleNamespace(labels=["all"], mean=np.zeros((1, len(X))))
-    model.symmetry_.table = []
+    model.symmetry_.table, model.symmetry_.origin = [], "asked"
     model.validation_ = {"rmse": [0.1, 0.2], "coverage": {0.9: 0.88}, "rows": 5}
     write_report(tmp_path / "r.html", model, X, y)
     page = check(tmp_path / "r.html")

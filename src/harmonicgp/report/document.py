@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from harmonicgp._version import __version__
 from harmonicgp.backend.files import replacing
 from harmonicgp.report import data_sections, model_sections
 from harmonicgp.report.case import Case
-from harmonicgp.report.facts import fact
 from harmonicgp.report.novelty import ignore_unseen
 from harmonicgp.report.page import Section, number, render
 from harmonicgp.report.scores import ClassificationScores, Scores
@@ -66,26 +66,19 @@ def _page(case: Case, title: str | None, sections: list[Section]) -> str:
 
 
 def _sections(case: Case, set_aside: bool, file: str) -> list[Section]:
-    sections = [_warnings(case), data_sections.data(case), data_sections.scores(case, set_aside)]
-    if isinstance(case.scores, ClassificationScores):
-        sections += [data_sections.calibration(case), data_sections.confusion(case.scores)]
-    elif len(case.names) == 1:
-        sections += [data_sections.calibration(case), data_sections.predictions(case)]
-    else:
-        sections += data_sections.targets(case)
+    """The page from what can harm to the lines of Python that load the model."""
+    warnings = [*(str(warning) for warning in case.novelty.unseen), *case.fact("warnings_", [])]
+    notes = [note for note in (case.novelty.sentence(case.model), *case.fact("notes_", [])) if note]
+    saved = {"file": json.dumps(file, ensure_ascii=False), "classes": case.classes is not None}
     return [
-        *sections,
+        Section("warnings", "What to know first", "warnings.html", {"warnings": warnings, "notes": notes}),
+        data_sections.data(case),
+        data_sections.scores(case, set_aside),
+        *data_sections.results(case),
         model_sections.learning(case),
         model_sections.harmonics(case),
         model_sections.symmetry(case),
         model_sections.inducing(case),
-        model_sections.timings(case),
-        model_sections.loading(case, file),
+        Section("timings", "Timings", "timings.html", {"timings": case.fact("timings_", {})}),
+        Section("loading", "Use the model again", "loading.html", saved),
     ]
-
-
-def _warnings(case: Case) -> Section:
-    """What can harm, then what else was done or found."""
-    warnings = [*(str(warning) for warning in case.novelty.unseen), *fact(case.model, "warnings_", [])]
-    notes = [note for note in (case.novelty.sentence(case.model), *fact(case.model, "notes_", [])) if note]
-    return Section("warnings", "What to know first", "warnings.html", {"warnings": warnings, "notes": notes})

@@ -1,15 +1,13 @@
-"""The sections on the model of a report: learning curve, harmonics, symmetry, inducing points, timings, loading."""
+"""The sections on the model of a report: learning curve, harmonics, symmetry, inducing points."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 
 from harmonicgp.report import pictures
 from harmonicgp.report.case import Case
-from harmonicgp.report.facts import Origin, fact, is_exact, symmetry_origin
 from harmonicgp.report.page import Section
 from harmonicgp.report.scores import Array, take
 
@@ -37,12 +35,11 @@ LEGEND = {  # of the table of candidates
 
 def learning(case: Case) -> Section:
     """The bound by steps; words in its place when the model has none."""
-    history, held_out = fact(case.model, "history_", []), bool(fact(case.model, "validation_", {}))
+    history, held_out = case.fact("history_", []), bool(case.fact("validation_", {}))
     records = np.array([[r.get(key, np.nan) for key in ("step", "bound", "seconds")] for r in history], float)
     records = records.reshape(-1, 3)
-    few_rows = fact(case.model, "symmetry_", None) is not None and symmetry_origin(case.model) is Origin.FEW_ROWS
     finite = records[np.isfinite(records[:, :2]).all(1)]
-    values: dict[str, Any] = {"bound": float(fact(case.model, "elbo_", np.nan)), "picture": None}
+    values: dict[str, Any] = {"bound": float(case.fact("elbo_", np.nan)), "picture": None}
     if len(finite):
         steps, bounds, seconds = finite.T
         checks = [(float(r["step"]), float(r["validation"])) for r in history if r.get("validation") is not None]
@@ -54,8 +51,8 @@ def learning(case: Case) -> Section:
             "first": bounds[0],
             "last": bounds[-1],
             "lost": len(records) - len(finite),
-            "exact": is_exact(case.model),
-            "all_rows": (bool(checks) and not held_out) or few_rows,
+            "exact": case.exact,
+            "all_rows": (bool(checks) and not held_out) or case.origin == "few rows",
             "checked": bool(checks) and held_out,
         }
     return Section("learning", "Learning curve", "learning.html", values)
@@ -108,23 +105,20 @@ def _largest_shares(labels: list[str], variance: Array) -> tuple[list[str], Arra
 
 def symmetry(case: Case) -> Section:
     """The candidates of the search, the chosen one marked."""
-    choice, values = fact(case.model, "symmetry_", None), dict[str, Any]()
+    choice = case.fact("symmetry_", None)
+    values: dict[str, Any] = {"name": None}
     if choice is not None:
-        rows = list(getattr(choice, "table", None) or [])
-        keys = list(dict.fromkeys(key for row in rows for key in row))
+        keys = list(dict.fromkeys(key for row in choice.table for key in row))
         values = {
-            "origin": symmetry_origin(case.model).name,
-            "reason": getattr(choice, "reason", ""),
+            "name": choice.name,
+            "origin": choice.origin,
+            "reason": choice.reason,
             "keys": keys,
-            "numeric": [key for key in keys if any(_is_number(row.get(key)) for row in rows)],
-            "rows": [(_is_chosen(row, choice.name), [row.get(key) for key in keys]) for row in rows],
+            "numeric": [key for key in keys if any(_is_number(row.get(key)) for row in choice.table)],
+            "rows": [(row["chosen"], [row.get(key) for key in keys]) for row in choice.table],
             "legend": {key: LEGEND[key] for key in keys if key in LEGEND},
         }
-    return Section("symmetry", "Symmetry", "symmetry.html", {"name": getattr(choice, "name", None), **values})
-
-
-def _is_chosen(row: dict[str, Any], name: str) -> bool:
-    return bool(row["chosen"]) if "chosen" in row else any(value == name for value in row.values())
+    return Section("symmetry", "Symmetry", "symmetry.html", values)
 
 
 def _is_number(value: Any) -> bool:
@@ -137,12 +131,12 @@ def _is_number(value: Any) -> bool:
 def inducing(case: Case) -> Section:
     """Where the inducing points are: on the globe, in the plane, or along a line."""
     names = case.encoded_names
-    points = fact(case.model, "inducing_points", lambda: None)()
+    points = case.fact("inducing_points", lambda: None)()
     Z = np.zeros((0, len(names))) if points is None else np.reshape(points, (-1, len(names)))
-    kinds = {kind: column for column, kind in fact(case.model, "column_kinds_", {}).items()}
+    kinds = {kind: column for column, kind in case.fact("column_kinds_", {}).items()}
     globe = "longitude" in kinds and "latitude" in kinds
     places = [kinds["longitude"], kinds["latitude"]] if globe else list(range(len(names)))
-    exact = is_exact(case.model)
+    exact = case.exact
     x = case.columns(places) if len(places) <= 2 and len(Z) else None
     values: dict[str, Any] = {
         "n": len(Z),
@@ -169,24 +163,18 @@ def _curves(case: Case, x: Array, z: Array) -> list[tuple[str, bytes]]:
     rows = finite[np.argsort(x[finite], kind="stable")]
     name, part = case.encoded_names[0], take(case.table, case.sample[rows])
     if case.classes is not None:
-        p = np.asarray(case.model.predict_proba(part))
+        chances = np.asarray(case.model.predict_proba(part))
         shown = [1] if len(case.classes) == 2 else list(range(min(len(case.classes), pictures.MOST_CLASSES)))
         labels = [f"P({case.classes[k]})" for k in shown]
-        return [("", pictures.curve(x[rows], None, p[:, shown], labels, None, z, name, "probability"))]
-    P = len(case.names)
-    mean = np.asarray(case.model.predict(part)).reshape(-1, P)
+        return [("", pictures.curve(x[rows], None, chances[:, shown], labels, None, z, name, "probability"))]
     noise = {} if case.noise_std is None else {"noise_std": case.noise_std[case.sample[rows]]}
-    band = case.model.predict_quantiles(part, [0.05, 0.95], **noise)
-    band = np.asarray(band).reshape(-1, 2, P)
-    return [
-        (
-            target,
-            pictures.curve(
-                x[rows], case.observed[rows, p], mean[:, p : p + 1], ["mean"], band[:, :, p], z, name, target
-            ),
-        )
-        for p, target in enumerate(case.shown_targets)
-    ]
+    mean = np.asarray(case.model.predict(part)).reshape(len(rows), 1, -1)
+    band = np.asarray(case.model.predict_quantiles(part, [0.05, 0.95], **noise)).reshape(len(rows), 2, -1)
+    curves = []
+    for p, target in enumerate(case.shown_targets):
+        y = case.observed[rows, p]
+        curves.append((target, pictures.curve(x[rows], y, mean[..., p], ["mean"], band[..., p], z, name, target)))
+    return curves
 
 
 def _map(case: Case, x: Array, z: Array, names: list[str], globe: bool) -> dict[str, Any]:
@@ -200,17 +188,3 @@ def _map(case: Case, x: Array, z: Array, names: list[str], globe: bool) -> dict[
     classes = [str(label) for label in case.classes or ()] if few else []
     picture = pictures.plane(x, colour, z, names, case.names[0], classes, globe)
     return {"map": picture, "rows": len(x), "axes": names, "target": case.names[0]}
-
-
-# Timings and loading ------------------------------------------------------------------------------------------------
-
-
-def timings(case: Case) -> Section:
-    """Seconds of each part of the fit."""
-    return Section("timings", "Timings", "timings.html", {"timings": fact(case.model, "timings_", {})})
-
-
-def loading(case: Case, file: str) -> Section:
-    """The lines of Python that load the model."""
-    values = {"file": json.dumps(file, ensure_ascii=False), "classes": case.classes is not None}
-    return Section("loading", "Use the model again", "loading.html", values)

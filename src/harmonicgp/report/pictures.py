@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, cast
 
 import numpy as np
 
@@ -90,8 +90,8 @@ def _seconds_on_top(ax: Axes, steps: Array, seconds: Array) -> None:
 @drawn
 def coverage_curve(ax: Axes, levels: Array, share: Array, rows: int) -> None:
     """The share of rows inside the central intervals against their level, with the band of chance."""
-    band = 100 * np.array([binomial_band(rows, float(level)) for level in levels])
-    ax.fill_between(100 * levels, band[:, 0], band[:, 1], color=GREY, alpha=0.35, lw=0, label="chance (95 %)")
+    low, high = binomial_band(rows, levels)
+    ax.fill_between(100 * levels, 100 * low, 100 * high, color=GREY, alpha=0.35, lw=0, label="chance (95 %)")
     ax.plot([0, 100], [0, 100], color=GREY, lw=1, ls="--", label="calibrated")
     ax.plot(100 * levels, 100 * share, color=BLUE, lw=2, label="these rows")
     ax.set(xlabel="level of the interval, %", ylabel="rows inside, %", xlim=(0, 100), ylim=(0, 100))
@@ -117,7 +117,9 @@ def pit_bars(ax: Axes, counts: Array) -> None:
 def predicted_observed(ax: Axes, predicted: Array, observed: Array, target: str) -> None:
     """Observed against predicted values, with the line where they agree."""
     _cloud(ax, predicted, observed)
-    low, high = _range(np.concatenate([predicted, observed]))
+    low, high = np.min([predicted, observed]), np.max([predicted, observed])
+    margin = 0.04 * (high - low) or 1.0
+    low, high = low - margin, high + margin
     ax.plot([low, high], [low, high], color=ORANGE, lw=1.2)
     ax.set(xlabel=f"predicted {text(target)}", ylabel=f"observed {text(target)}", xlim=(low, high), ylim=(low, high))
 
@@ -154,9 +156,9 @@ def reliability(ax: Axes, bins: Reliability, label: str) -> None:
     """How often predictions came true against how probable they were called."""
     full = bins.counts > 0
     p, share, rows = 100 * bins.predicted[full], 100 * bins.observed[full], bins.counts[full]
-    band = 100 * np.array([binomial_band(int(n), q / 100) for n, q in zip(rows, p, strict=True)])
+    low, high = binomial_band(rows, bins.predicted[full])
     ax.plot([0, 100], [0, 100], color=GREY, lw=1, ls="--", label="calibrated")
-    ax.vlines(p, band[:, 0], band[:, 1], color=GREY, lw=5, alpha=0.4, label="chance (95 %)")
+    ax.vlines(p, 100 * low, 100 * high, color=GREY, lw=5, alpha=0.4, label="chance (95 %)")
     ax.plot(p, share, color=BLUE, lw=1.5)
     ax.scatter(p, share, 15 + 120 * rows / rows.max(), color=BLUE, ec="white", zorder=3, label="rows (area: how many)")
     ax.set(xlabel=f"{text(label, 44)}, %", ylabel="came true, %", xlim=(-2, 102), ylim=(-4, 104))
@@ -234,9 +236,3 @@ def _cloud(ax: Axes, x: Array, y: Array) -> None:
 
 def _alpha(n: int) -> float:
     return float(np.clip(30 / np.sqrt(n), 0.3, 0.9))
-
-
-def _range(values: Array) -> tuple[Any, Any]:
-    low, high = values.min(), values.max()
-    margin = 0.04 * (high - low) or 1.0
-    return low - margin, high + margin
