@@ -10,7 +10,7 @@ from typing import Any
 
 from harmonicgp._extras import require
 from harmonicgp.cli.failures import UsageError, drop_option
-from harmonicgp.cli.options import Columns, check_apart, check_names, given, is_number
+from harmonicgp.cli.options import Columns, check_names, given, is_number
 from harmonicgp.cli.words import Speaker, count, listing
 
 #: Options that name a column with a number for each row, by the argument of fit.
@@ -45,9 +45,13 @@ class TableTask:
         options |= {_ROW_OPTIONS[argument]: [column] for argument, column in roles.items()}
         table = read_rows(path, say, [column for columns in options.values() for column in columns])
         check_names(options, table.column_names, path.name)
-        check_apart(options)
-        away = {column for option, columns in options.items() if option != "--columns" for column in columns}
-        inputs = [column for column in table.column_names if column not in away]
+        parts: dict[str, str] = {}
+        for option, columns in options.items():
+            for column in columns:
+                if column in parts:
+                    raise UsageError(f"the column {column!r} is given twice: as {parts[column]} and as {option}.")
+                parts[column] = option
+        inputs = [column for column in table.column_names if parts.get(column, "--columns") == "--columns"]
         if not inputs:
             raise UsageError(f"{path.name} has no column left for the inputs.")
         for column in inputs:
