@@ -20,7 +20,7 @@ def new_estimator(task: TableTask, arguments: dict[str, Any]) -> Any:
 
     kind = getattr(estimators, "HarmonicGPClassifier" if task.classify else "HarmonicGPRegressor")
     unknown = {*arguments} - {*inspect.signature(kind).parameters}
-    unknown |= {*task.roles} - {*inspect.signature(kind.fit).parameters}
+    unknown |= {*task.per_row} - {*inspect.signature(kind.fit).parameters}
     if unknown:
         task_name = "classification" if task.classify else "regression"
         raise UsageError(f"a {task_name} takes no {listing(flags(sorted(unknown)))}.")

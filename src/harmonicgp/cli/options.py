@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -20,16 +20,17 @@ from harmonicgp.cli.words import did_you_mean, listing
 Columns: TypeAlias = dict[str, str | tuple[str, float]]
 
 
-def choice(name: str, *choices: str, help: str) -> Any:
-    """An option with a few words to choose from."""
+def choice(name: str, words: str, help: str) -> Any:
+    """An option with a few words to choose from, a|b|c."""
+    choices = words.split("|")
 
     def check(value: str | None) -> str | None:
         if value is not None and value not in choices:
-            words = " or ".join(filter(None, [", ".join(map(repr, choices[:-1])), repr(choices[-1])]))
-            raise UsageError(f"{name} takes {words}; got {value!r}{did_you_mean(value, choices)}.")
+            either = " or ".join(", ".join(map(repr, choices)).rsplit(", ", 1))
+            raise UsageError(f"{name} takes {either}; got {value!r}{did_you_mean(value, choices)}.")
         return value
 
-    return Option(name, metavar=f"<{'|'.join(choices)}>", help=help, callback=check)
+    return Option(name, metavar=f"<{words}>", help=help, callback=check)
 
 
 def _set_debug(ctx: typer.Context, value: bool) -> bool:
@@ -49,22 +50,11 @@ TABLE = Annotated[Path, Argument(metavar="TABLE", help="A .csv, .tsv or .parquet
 MODEL = Annotated[Path, Argument(metavar="MODEL", help="A file that `harmonicgp fit` wrote.")]
 TARGET = Annotated[list[str], Option("--target", "-t", metavar="COL", help="What to predict; several if repeated.")]
 DROP = Annotated[list[str] | None, Option("--drop", metavar="COL", help="An input to leave out; repeatable.")]
-MISSING = Annotated[
-    str | None, choice("--missing", "refuse", "impute", help="Missing values of inputs; refused if not given.")
-]
-TRANSFORM = Annotated[
-    str | None, choice("--target-transform", "log", "quantile", help="Model log or quantiles of the target.")
-]
+MISSING = Annotated[str | None, choice("--missing", "refuse|impute", "Missing values of inputs; refused if not given.")]
+TRANSFORM = Annotated[str | None, choice("--target-transform", "log|quantile", "Model log or quantiles of the target.")]
 KERNEL = Annotated[
     str | None,
-    choice(
-        "--kernel",
-        "rbf",
-        "matern12",
-        "matern32",
-        "matern52",
-        help="How smooth; not given: matern32, of a field the best.",
-    ),
+    choice("--kernel", "rbf|matern12|matern32|matern52", "How smooth; not given: matern32, of a field the best."),
 ]
 SYMMETRY = Annotated[
     str | None,
@@ -73,9 +63,7 @@ SYMMETRY = Annotated[
         help="auto (compare and choose), none (one block), or an action, such as 'Negation([[0, 1]])'.",
     ),
 ]  # fmt: skip
-WARP = Annotated[
-    str | None, choice("--warp", "auto", "none", "quantile", help="Skewed columns made normal by their quantiles.")
-]
+WARP = Annotated[str | None, choice("--warp", "auto|none|quantile", "Skewed columns made normal by their quantiles.")]
 INDUCING = Annotated[int | None, Option("--n-inducing", metavar="M", min=1, help="Inducing points of a block.")]
 T_MAX = Annotated[
     int | None, Option("--t-max", metavar="T", min=0, help="Of a field: the highest frequency of longitude.")
@@ -107,10 +95,8 @@ PICTURE = Annotated[
 WEIGHT = Annotated[str | None, Option("--weight", metavar="COL", help="Weights; a 2 counts as two rows.")]
 NOISE_STD = Annotated[str | None, Option("--noise-std", metavar="COL", help="Known errors of the target.")]
 CLASSIFY = Annotated[bool, Option("--classify", help="Take a numeric target as classes.")]
-LIKELIHOOD = Annotated[
-    str | None, choice("--likelihood", "gaussian", "student_t", help="The noise; student_t bears outliers.")
-]
-CALIBRATION = Annotated[str | None, choice("--calibration", "conformal", help="Correct intervals on rows held out.")]
+LIKELIHOOD = Annotated[str | None, choice("--likelihood", "gaussian|student_t", "The noise; student_t bears outliers.")]
+CALIBRATION = Annotated[str | None, choice("--calibration", "conformal", "Correct intervals on rows held out.")]
 MAX_STEPS = Annotated[int | None, Option("--max-steps", metavar="N", min=1, help="At most so many steps.")]
 BUDGET = Annotated[float | None, Option("--time-budget", metavar="SECONDS", help="Be done in about this time.")]
 CHECKPOINTS = Annotated[
@@ -121,10 +107,7 @@ REPORT = Annotated[Path | None, Option("--report", metavar="HTML", help="A repor
 
 
 # Options of `demo` alone.
-SIZE = Annotated[str, choice("--size", "small", "medium", help="How much of it.")]
-
-
-# What is read --------------------------------------------------------------------------------------------------------
+SIZE = Annotated[str, choice("--size", "small|medium", "How much of it.")]
 
 
 def parse_columns(texts: Sequence[str]) -> Columns:
@@ -189,9 +172,6 @@ def flags(names: Iterable[str]) -> list[str]:
     return [f"--{name.removeprefix('sample_').replace('_', '-')}" for name in names]
 
 
-# What must be met ----------------------------------------------------------------------------------------------------
-
-
 def check_course(test_fraction: float, report: Path | None, time_budget: float | None) -> None:
     """Find out before the work whether it can be done to its end."""
     if not 0 <= test_fraction < 1:
@@ -220,13 +200,12 @@ def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
         seen.append(path.resolve())
 
 
-def check_names(options: Mapping[str, Iterable[str]], present: Sequence[str], table: str) -> None:
+def check_names(option: str, names: Iterable[str], present: Sequence[str], table: str) -> None:
     """Every column that an option names is in the table."""
-    for option, names in options.items():
-        for name in names:
-            if name not in present:
-                hint = did_you_mean(name, present)
-                raise UsageError(f"{option}: {table} has no column {name!r}{hint}. It has {listing(present)}.")
+    for name in names:
+        if name not in present:
+            hint = did_you_mean(name, present)
+            raise UsageError(f"{option}: {table} has no column {name!r}{hint}. It has {listing(present)}.")
 
 
 def inputs_of(fitted: Any, present: Sequence[str], model: str, table: str, targets: Sequence[str] = ()) -> list[str]:

@@ -51,7 +51,7 @@ def predict_table(
             batch, written = batch.drop_columns(index), written.drop_columns(index)
             inputs = inputs_of(fitted, batch.column_names, model.name, table.name)
             X = with_codes(batch.select(inputs), written, [name for name in fitted.level_names() if name in inputs])
-            check_names({"--keep": keep}, batch.column_names, table.name)
+            check_names("--keep", keep, batch.column_names, table.name)
             novelty += Novelty.of(fitted, X)
             errors = errors_column(fitted, noise_std, batch, table.name)
             passed_on = batch if writer.typed else written

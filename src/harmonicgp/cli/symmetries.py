@@ -36,15 +36,16 @@ def parse_symmetry(text: str) -> Any:
         return "auto" if word == "auto" else None
     if len(text) > LONGEST:
         raise UsageError(f"--symmetry is {len(text):,} characters long: an action takes at most {LONGEST:,}.")
+    if "#" in text:  # the rest would be a comment
+        raise _misread(text)
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise _misread(text) from None
-    if "#" in text:
-        raise _misread(text)
     try:
         factors = [_factor(node, text) for node in _factors(tree)]
-        order, width = math.prod(each.group.order for each in factors), max(_width(each) for each in factors)
+        order = math.prod(each.group.order for each in factors)
+        width = max(max(each.dim or 0, each.min_dim) for each in factors)
         if order > LARGEST:
             raise UsageError(f"--symmetry {_short(text)} has {order:,} elements: use a group of at most {LARGEST:,}.")
         if width > WIDEST:
@@ -52,17 +53,11 @@ def parse_symmetry(text: str) -> Any:
         from harmonicgp.actions import Product
 
         action = factors[0] if len(factors) == 1 else Product(*factors)
-    except UsageError:
-        raise
     except (TypeError, ValueError, ArithmeticError, RecursionError, RuntimeError, MemoryError) as error:
         raise UsageError(f"--symmetry {_short(text)}: {error}") from None
     if order < 2:
         raise UsageError(f"--symmetry {_short(text)} moves nothing: its group has one element.")
     return action
-
-
-def _width(action: Any) -> int:
-    return max(action.dim or 0, action.min_dim)
 
 
 def _factors(node: ast.expr) -> list[ast.expr]:

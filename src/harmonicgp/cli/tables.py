@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,12 @@ _ROW_OPTIONS = {"sample_weight": "--weight", "noise_std": "--noise-std"}
 
 @dataclass(frozen=True)
 class TableTask:
-    """A table as a fit sees it: inputs, targets, and weights or known errors of the rows."""
+    """A table as a fit sees it: the rows that have a target."""
 
-    table: Any  #: the rows that have a target
-    inputs: list[str]
-    targets: list[str]
+    X: Any  #: the inputs, an Arrow table
+    y: Any  #: a Series of one target, a frame of several
+    per_row: dict[str, Any]  #: weights and known errors, Series, by the argument of fit
     classify: bool
-    roles: dict[str, str]  #: argument of fit -> column
 
     @classmethod
     def read(
@@ -44,9 +43,9 @@ class TableTask:
         options: dict[str, Sequence[str]] = {"--target": targets, "--drop": drop, "--columns": list(kinds)}
         options |= {_ROW_OPTIONS[argument]: [column] for argument, column in roles.items()}
         table = read_rows(path, say, [column for columns in options.values() for column in columns])
-        check_names(options, table.column_names, path.name)
         parts: dict[str, str] = {}
         for option, columns in options.items():
+            check_names(option, columns, table.column_names, path.name)
             for column in columns:
                 if column in parts:
                     raise UsageError(f"the column {column!r} is given twice: as {parts[column]} and as {option}.")
@@ -63,36 +62,16 @@ class TableTask:
             raise UsageError(f"several targets must all be numbers; {classes[0]!r} has classes: fit it on its own.")
         for argument, column in roles.items():
             check_numbers(table, column, _ROW_OPTIONS[argument])
-        task = cls(table, inputs, targets, bool(classes), roles)
-        task.describe(kinds, say)
-        return task
-
-    def describe(self, kinds: Columns, say: Speaker) -> None:
-        """Print the role of each column."""
-        task = count(len(self.table[self.targets[0]].unique()), "class") if self.classify else "regression"
-        say("target", f"{listing(self.targets)} ({task})")
-        types = self.table.schema
-        say("columns", listing(f"{name} ({_part(kinds.get(name), types.field(name).type)})" for name in self.inputs))
-        for argument, column in self.roles.items():
+        task = count(len(table[targets[0]].unique()), "class") if classes else "regression"
+        say("target", f"{listing(targets)} ({task})")
+        say("columns", listing(f"{column} ({_part(kinds.get(column), table[column].type)})" for column in inputs))
+        for argument, column in roles.items():
             say("weights" if argument == "sample_weight" else "noise", column)
+        rows = {argument: per_row(table, column) for argument, column in roles.items()}
+        return cls(table.select(inputs), target_frame(table, targets), rows, bool(classes))
 
     def __len__(self) -> int:
-        return int(self.table.num_rows)
-
-    @property
-    def X(self) -> Any:
-        """The inputs, an Arrow table."""
-        return self.table.select(self.inputs)
-
-    @property
-    def y(self) -> Any:
-        """The target with its name."""
-        return target_frame(self.table, self.targets)
-
-    @property
-    def per_row(self) -> dict[str, Any]:
-        """Weights and known errors with the names of their columns, as `fit` takes them."""
-        return {argument: per_row(self.table, column) for argument, column in self.roles.items()}
+        return len(self.y)
 
     def split(self, fraction: float, seed: int) -> tuple[TableTask, TableTask]:
         """Rows to learn from and rows set aside, both in the order of the table; a seed always sets the same aside."""
@@ -106,7 +85,15 @@ class TableTask:
         if self.classify:  # a class that is not learned cannot be scored
             y = np.asarray(self.y)
             aside &= np.isin(y, np.unique(y[~aside]))
-        training, testing = (replace(self, table=self.table.filter(pyarrow.array(mask))) for mask in (~aside, aside))
+        training, testing = (
+            TableTask(
+                self.X.filter(pyarrow.array(mask)),
+                self.y[mask],
+                {argument: values[mask] for argument, values in self.per_row.items()},
+                self.classify,
+            )
+            for mask in (~aside, aside)
+        )
         return training, testing
 
 
@@ -218,7 +205,7 @@ def errors_column(model: Any, wanted: str | None, table: Any, name: str) -> str 
     if wanted is not None:
         if hasattr(model, "classes_"):
             raise UsageError("a classification takes no --noise-std.")
-        check_names({"--noise-std": [wanted]}, table.column_names, name)
+        check_names("--noise-std", [wanted], table.column_names, name)
     fitted = getattr(model, "noise_name_", None)
     column = wanted or (fitted if fitted in table.column_names else None)
     if column is not None:

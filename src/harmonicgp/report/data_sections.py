@@ -1,4 +1,4 @@
-"""The sections on the rows of a report: data, scores, calibration, confusion, predictions. Each is values for a template."""
+"""The sections on the rows of a report: data, scores, calibration, confusion, predictions, as values for templates."""
 
 from __future__ import annotations
 
@@ -21,15 +21,12 @@ _MOST_LEVELS = 4
 _SHOWN_BINS = 20
 
 
-# Data ---------------------------------------------------------------------------------------------------------------
-
-
-def data(case: Case) -> Section:
+def data(case: Case) -> dict[str, Any]:
     """Rows, columns and targets: their smallest, middle and largest values, or their levels."""
     names = case.encoded_names
     declared = {names[j]: kind for j, kind in case.fact("column_kinds_", {}).items() if j < len(names)}
     rows, n_columns = case.table.shape
-    values = {
+    return {
         "rows": rows,
         "n_columns": n_columns,
         "columns": [_summary(name, values, declared.get(name, "number")) for name, values in _columns(case)],
@@ -39,7 +36,6 @@ def data(case: Case) -> Section:
         ],
         "more": max(n_columns - _MOST_COLUMNS, 0),
     }
-    return Section("data", "The data", "data.html", values)
 
 
 def _columns(case: Case) -> Iterator[tuple[str, Array]]:
@@ -72,10 +68,7 @@ def _day(value: np.datetime64) -> str:
     return str(value.astype("datetime64[s]")).replace("T", " ").removesuffix(" 00:00:00")
 
 
-# Scores -------------------------------------------------------------------------------------------------------------
-
-
-def scores(case: Case, held_out: bool) -> Section:
+def scores(case: Case, held_out: bool) -> dict[str, Any]:
     """The scores and what they mean, and those of the rows that the fit held out itself."""
     validation = case.fact("validation_", {})
     values: dict[str, Any] = {
@@ -91,10 +84,7 @@ def scores(case: Case, held_out: bool) -> Section:
         values |= {"body": "scores_targets.html", "scores": case.scores}
     else:
         values |= {"body": "scores_target.html", "scores": case.scores, "spread": float(case.y.std())}
-    return Section("scores", "Scores", "scores.html", values)
-
-
-# Calibration and predictions ----------------------------------------------------------------------------------------
+    return values
 
 
 def results(case: Case) -> list[Section]:
@@ -102,19 +92,19 @@ def results(case: Case) -> list[Section]:
     scores = case.scores
     if isinstance(scores, ClassificationScores):
         return [
-            Section("calibration", "Calibration", "reliability.html", _reliability_values(scores)),
-            Section("confusion", "Which classes are taken for which", "confusion.html", _confusion_values(scores)),
+            Section("calibration", "Calibration", _reliability_values(scores), "reliability.html"),
+            Section("confusion", "Which classes are taken for which", _confusion_values(scores)),
         ]
     if not scores.targets:
         return [
-            Section("calibration", "Calibration", "calibration.html", _calibration_values(scores)),
-            Section("predictions", "Predictions and errors", "predictions.html", _prediction_values(case, 0)),
+            Section("calibration", "Calibration", _calibration_values(scores)),
+            Section("predictions", "Predictions and errors", _prediction_values(case, 0)),
         ]
     sections = []
     for p, name in enumerate(case.shown_targets):
         values = _calibration_values(scores.targets[p]) | _prediction_values(case, p)
         values |= {"spread": float(case.y[:, p].std()), "more": 0}
-        sections.append(Section(f"target-{p + 1}", f"Target {name}", "target.html", values))
+        sections.append(Section(f"target-{p + 1}", f"Target {name}", values, "target.html"))
     sections[-1].values["more"] = len(case.names) - len(sections)
     return sections
 
@@ -131,8 +121,8 @@ def _calibration_values(scores: Scores) -> dict[str, Any]:
     return {
         "scores": scores,
         "intervals": list(zip(LEVELS, *binomial_band(scores.rows, levels), strict=True)),
-        "curve": pictures.coverage_curve(np.arange(1, half + 1) / half, inside, scores.rows),
-        "histogram": pictures.pit_bars(scores.pit.reshape(_SHOWN_BINS, -1).sum(1)),
+        "curve": pictures.draw(pictures.coverage_curve, np.arange(1, half + 1) / half, inside, scores.rows),
+        "histogram": pictures.draw(pictures.pit_bars, scores.pit.reshape(_SHOWN_BINS, -1).sum(1)),
         "calibrated": by_chance.all(),
         "level": level,
         "slight": abs(scores.coverage[level] - level) < 0.2 * min(level, 1 - level),
@@ -147,7 +137,7 @@ def _reliability_values(scores: ClassificationScores) -> dict[str, Any]:
         "label": label,
         "gap": float(np.nansum(bins.counts * np.abs(bins.predicted - bins.observed)) / scores.rows),
         "bins": [(p, q) for p, q in zip(bins.predicted, bins.observed, strict=True) if not np.isnan(p)],
-        "picture": pictures.reliability(bins, label),
+        "picture": pictures.draw(pictures.reliability, bins, label),
     }
 
 
@@ -177,6 +167,6 @@ def _prediction_values(case: Case, p: int) -> dict[str, Any]:
         "rows": len(case.y),
         "smallest": observed.min(),
         "largest": observed.max(),
-        "agreement": pictures.predicted_observed(predicted, observed, name),
-        "residuals": pictures.residuals(predicted, observed, name),
+        "agreement": pictures.draw(pictures.predicted_observed, predicted, observed, name),
+        "residuals": pictures.draw(pictures.residuals, predicted, observed, name),
     }

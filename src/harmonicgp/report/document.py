@@ -71,14 +71,14 @@ def _sections(case: Case, set_aside: bool, file: str) -> list[Section]:
     notes = [note for note in (case.novelty.sentence(case.model), *case.fact("notes_", [])) if note]
     saved = {"file": json.dumps(file, ensure_ascii=False), "classes": case.classes is not None}
     return [
-        Section("warnings", "What to know first", "warnings.html", {"warnings": warnings, "notes": notes}),
-        data_sections.data(case),
-        data_sections.scores(case, set_aside),
+        Section("warnings", "What to know first", {"warnings": warnings, "notes": notes}),
+        Section("data", "The data", data_sections.data(case)),
+        Section("scores", "Scores", data_sections.scores(case, set_aside)),
         *data_sections.results(case),
-        model_sections.learning(case),
-        model_sections.harmonics(case),
-        model_sections.symmetry(case),
-        model_sections.inducing(case),
-        Section("timings", "Timings", "timings.html", {"timings": case.fact("timings_", {})}),
-        Section("loading", "Use the model again", "loading.html", saved),
+        Section("learning", "Learning curve", model_sections.learning(case)),
+        Section("harmonics", "Harmonics", model_sections.harmonics(case)),
+        Section("symmetry", "Symmetry", model_sections.symmetry(case)),
+        Section("inducing", "Inducing points", model_sections.inducing(case)),
+        Section("timings", "Timings", {"timings": case.fact("timings_", {})}),
+        Section("loading", "Use the model again", saved),
     ]

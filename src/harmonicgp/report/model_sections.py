@@ -8,7 +8,6 @@ import numpy as np
 
 from harmonicgp.report import pictures
 from harmonicgp.report.case import Case
-from harmonicgp.report.page import Section
 from harmonicgp.report.scores import Array, take
 
 _MOST_BARS = 20
@@ -30,10 +29,7 @@ LEGEND = {  # of the table of candidates
 }
 
 
-# Learning curve -----------------------------------------------------------------------------------------------------
-
-
-def learning(case: Case) -> Section:
+def learning(case: Case) -> dict[str, Any]:
     """The bound by steps; words in its place when the model has none."""
     history, held_out = case.fact("history_", []), bool(case.fact("validation_", {}))
     records = np.array([[r.get(key, np.nan) for key in ("step", "bound", "seconds")] for r in history], float)
@@ -45,7 +41,7 @@ def learning(case: Case) -> Section:
         checks = [(float(r["step"]), float(r["validation"])) for r in history if r.get("validation") is not None]
         checks = [check for check in checks if np.isfinite(check).all()]
         values |= {
-            "picture": pictures.learning_curve(steps, bounds, seconds, checks if held_out else []),
+            "picture": pictures.draw(pictures.learning_curve, steps, bounds, seconds, checks if held_out else []),
             "steps": steps[-1],
             "seconds": seconds[-1],
             "first": bounds[0],
@@ -55,18 +51,11 @@ def learning(case: Case) -> Section:
             "all_rows": (bool(checks) and not held_out) or case.origin == "few rows",
             "checked": bool(checks) and held_out,
         }
-    return Section("learning", "Learning curve", "learning.html", values)
+    return values
 
 
-# Harmonics ----------------------------------------------------------------------------------------------------------
-
-
-def harmonics(case: Case) -> Section:
+def harmonics(case: Case) -> dict[str, Any]:
     """The variance over rows of each component's mean."""
-    return Section("harmonics", "Harmonics", "harmonics.html", _component_values(case))
-
-
-def _component_values(case: Case) -> dict[str, Any]:
     components = getattr(case.model, "predict_components", None)
     if components is None:
         return {"n": 0, "obstacle": ""}
@@ -85,7 +74,9 @@ def _component_values(case: Case) -> dict[str, Any]:
     return {
         "n": len(labels),
         "rows": len(case.sample),
-        "pictures": [(name, names, values, pictures.bars(names, values)) for name, names, values in shares],
+        "pictures": [
+            (name, names, values, pictures.draw(pictures.bars, names, values)) for name, names, values in shares
+        ],
     }
 
 
@@ -100,10 +91,7 @@ def _largest_shares(labels: list[str], variance: Array) -> tuple[list[str], Arra
     return names, values
 
 
-# Symmetry -----------------------------------------------------------------------------------------------------------
-
-
-def symmetry(case: Case) -> Section:
+def symmetry(case: Case) -> dict[str, Any]:
     """The candidates of the search, the chosen one marked."""
     choice = case.fact("symmetry_", None)
     values: dict[str, Any] = {"name": None}
@@ -118,17 +106,14 @@ def symmetry(case: Case) -> Section:
             "rows": [(row["chosen"], [row.get(key) for key in keys]) for row in choice.table],
             "legend": {key: LEGEND[key] for key in keys if key in LEGEND},
         }
-    return Section("symmetry", "Symmetry", "symmetry.html", values)
+    return values
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
-# Inducing points ----------------------------------------------------------------------------------------------------
-
-
-def inducing(case: Case) -> Section:
+def inducing(case: Case) -> dict[str, Any]:
     """Where the inducing points are: on the globe, in the plane, or along a line."""
     names = case.encoded_names
     points = case.fact("inducing_points", lambda: None)()
@@ -154,7 +139,7 @@ def inducing(case: Case) -> Section:
             values["curves"] = _curves(case, x[:, 0], Z[:, 0])
         elif not exact:  # a map of an exact model would be a carpet of crosses
             values |= _map(case, x, Z[:, places], [names[j] for j in places], globe)
-    return Section("inducing", "Inducing points", "inducing.html", values)
+    return values
 
 
 def _curves(case: Case, x: Array, z: Array) -> list[tuple[str, bytes]]:
@@ -166,14 +151,16 @@ def _curves(case: Case, x: Array, z: Array) -> list[tuple[str, bytes]]:
         chances = np.asarray(case.model.predict_proba(part))
         shown = [1] if len(case.classes) == 2 else list(range(min(len(case.classes), pictures.MOST_CLASSES)))
         labels = [f"P({case.classes[k]})" for k in shown]
-        return [("", pictures.curve(x[rows], None, chances[:, shown], labels, None, z, name, "probability"))]
+        return [
+            ("", pictures.draw(pictures.curve, x[rows], None, chances[:, shown], labels, None, z, name, "probability"))
+        ]
     noise = {} if case.noise_std is None else {"noise_std": case.noise_std[case.sample[rows]]}
     mean = np.asarray(case.model.predict(part)).reshape(len(rows), 1, -1)
     band = np.asarray(case.model.predict_quantiles(part, [0.05, 0.95], **noise)).reshape(len(rows), 2, -1)
     curves = []
     for p, target in enumerate(case.shown_targets):
-        y = case.observed[rows, p]
-        curves.append((target, pictures.curve(x[rows], y, mean[..., p], ["mean"], band[..., p], z, name, target)))
+        lines, y = (mean[..., p], ["mean"], band[..., p]), case.observed[rows, p]
+        curves.append((target, pictures.draw(pictures.curve, x[rows], y, *lines, z, name, target)))
     return curves
 
 
@@ -186,5 +173,5 @@ def _map(case: Case, x: Array, z: Array, names: list[str], globe: bool) -> dict[
         x, z = (np.column_stack([(a[:, 0] - west) % 360 + west, a[:, 1]]) for a in (x, z))
     few = case.classes is not None and len(case.classes) <= pictures.MOST_CLASSES
     classes = [str(label) for label in case.classes or ()] if few else []
-    picture = pictures.plane(x, colour, z, names, case.names[0], classes, globe)
+    picture = pictures.draw(pictures.plane, x, colour, z, names, case.names[0], classes, globe)
     return {"map": picture, "rows": len(x), "axes": names, "target": case.names[0]}

@@ -19,8 +19,8 @@ class Section:
 
     key: str
     title: str
-    template: str
     values: dict[str, Any]
+    template: str = ""  #: if not the one that the key names
 
 
 def picture(png: bytes) -> tuple[str, int, int]:
@@ -43,7 +43,10 @@ def render(title: str, lead: str, sections: Iterable[Section], footer: str) -> s
     environment.filters |= {"number": number, "percent": percent, "seconds": seconds, "picture": picture}
     environment.tests["finite"] = math.isfinite
     bodies = [
-        (section, markup.Markup(environment.get_template(section.template).render(section.values)))
+        (
+            section,
+            markup.Markup(environment.get_template(section.template or f"{section.key}.html").render(section.values)),
+        )
         for section in sections
     ]
     return str(environment.get_template("page.html").render(title=title, lead=lead, sections=bodies, footer=footer))

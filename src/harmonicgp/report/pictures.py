@@ -1,9 +1,8 @@
-"""The pictures of a report, each a function from numbers to a PNG; no global state of matplotlib is left changed."""
+"""The pictures of a report, each a function that draws numbers on axes; `draw` makes a PNG of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from io import BytesIO
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, cast
 
@@ -31,26 +30,15 @@ _STYLE = {
 MOST_CLASSES = len(_CYCLE)
 
 
-def draw(picture: Callable[[Axes], object]) -> bytes:
-    """The PNG of one pair of axes, at two hundred dots an inch, twice what a screen shows."""
+def draw(picture: Callable[Concatenate[Axes, P], None], *args: P.args, **kwargs: P.kwargs) -> bytes:
+    """The PNG of a picture on one pair of axes, at two hundred dots an inch, twice what a screen shows."""
     buffer = BytesIO()
     with styled_figure(5.2, 3.5, _STYLE, "a report with pictures") as figure:
-        picture(figure.add_subplot())
+        picture(figure.add_subplot(), *args, **kwargs)
         figure.savefig(buffer, format="png", dpi=200)
     return buffer.getvalue()
 
 
-def drawn(picture: Callable[Concatenate[Axes, P], None]) -> Callable[P, bytes]:
-    """A function from numbers to a PNG, of one that draws them on axes."""
-
-    @wraps(picture)
-    def png(*args: P.args, **kwargs: P.kwargs) -> bytes:
-        return draw(lambda ax: picture(ax, *args, **kwargs))
-
-    return png
-
-
-@drawn
 def learning_curve(
     ax: Axes, steps: Array, bound: Array, seconds: Array, validation: Sequence[tuple[float, float]]
 ) -> None:
@@ -87,7 +75,6 @@ def _seconds_on_top(ax: Axes, steps: Array, seconds: Array) -> None:
     top.set_xlabel("seconds", fontsize=9)
 
 
-@drawn
 def coverage_curve(ax: Axes, levels: Array, share: Array, rows: int) -> None:
     """The share of rows inside the central intervals against their level, with the band of chance."""
     low, high = binomial_band(rows, levels)
@@ -99,7 +86,6 @@ def coverage_curve(ax: Axes, levels: Array, share: Array, rows: int) -> None:
     ax.legend(loc="upper left")
 
 
-@drawn
 def pit_bars(ax: Axes, counts: Array) -> None:
     """The PIT histogram, with the band that chance leaves a uniform one."""
     bins, rows = len(counts), int(counts.sum())
@@ -113,7 +99,6 @@ def pit_bars(ax: Axes, counts: Array) -> None:
     ax.legend(loc="upper center", ncols=2)
 
 
-@drawn
 def predicted_observed(ax: Axes, predicted: Array, observed: Array, target: str) -> None:
     """Observed against predicted values, with the line where they agree."""
     _cloud(ax, predicted, observed)
@@ -124,7 +109,6 @@ def predicted_observed(ax: Axes, predicted: Array, observed: Array, target: str)
     ax.set(xlabel=f"predicted {text(target)}", ylabel=f"observed {text(target)}", xlim=(low, high), ylim=(low, high))
 
 
-@drawn
 def residuals(ax: Axes, predicted: Array, observed: Array, target: str) -> None:
     """Observed minus predicted against predicted, with the median in slices of equal numbers."""
     error = observed - predicted
@@ -138,7 +122,6 @@ def residuals(ax: Axes, predicted: Array, observed: Array, target: str) -> None:
     ax.set(xlabel=f"predicted {text(target)}", ylabel="observed − predicted")
 
 
-@drawn
 def bars(ax: Axes, labels: Sequence[str], shares: Array) -> None:
     """Shares as bars, largest first."""
     _figure(ax).set_figheight(max(1.2, 0.6 + 0.25 * len(shares)))
@@ -151,7 +134,6 @@ def bars(ax: Axes, labels: Sequence[str], shares: Array) -> None:
     ax.set(xlabel="share of variance, %", xlim=(0, 118 * float(shares.max(initial=0)) or 1))
 
 
-@drawn
 def reliability(ax: Axes, bins: Reliability, label: str) -> None:
     """How often predictions came true against how probable they were called."""
     full = bins.counts > 0
@@ -166,7 +148,6 @@ def reliability(ax: Axes, bins: Reliability, label: str) -> None:
     ax.legend(loc="upper left")
 
 
-@drawn
 def curve(
     ax: Axes, x: Array, y: Array | None, lines: Array, names: Sequence[str], band: Array | None, z: Array, x_name: str,
     y_name: str,
@@ -186,7 +167,6 @@ def curve(
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, handlelength=1.2, columnspacing=1)
 
 
-@drawn
 def plane(
     ax: Axes, x: Array, colour: Array, z: Array, axes: Sequence[str], label: str, classes: Sequence[str] = (),
     globe: bool = False,
