@@ -18,7 +18,7 @@ from harmonicgp.cli.fields import fit_field, is_field, predict_field, say_field
 from harmonicgp.cli.models import fit_table, load_any, load_fitted, score_rows
 from harmonicgp.cli.predictions import predict_table
 from harmonicgp.cli.symmetries import as_options
-from harmonicgp.cli.tables import TableTask, errors_column, per_row, read_rows, target_frame, with_target
+from harmonicgp.cli.tables import TableTask, known_errors, read_rows, target_frame, with_target
 from harmonicgp.cli.words import Speaker, count, listing, say_fit, say_novelty, score_words
 
 app = typer.Typer(
@@ -189,12 +189,11 @@ def report(
     data = read_rows(table, say, wanted, [*fitted.level_names(), *labels])
     features = opt.inputs_of(fitted, data.column_names, model.name, table.name, targets)
     data = with_target(data, targets, table.name, say)
-    errors = errors_column(fitted, noise_std, data, table.name)
-    if errors:
-        say("noise", errors)
-    known_errors = per_row(data, errors) if errors else None
+    errors = known_errors(fitted, noise_std, data, table.name)
+    if errors is not None:
+        say("noise", errors.name)
     y = target_frame(data, targets)
-    scores, novelty = score_rows(fitted, data.select(features), y, output, known_errors, file=model)
+    scores, novelty = score_rows(fitted, data.select(features), y, output, errors, file=model)
     say("scores", f"on {count(len(data), 'row')}, {score_words(scores)}")
     say("report", str(output))
     say_novelty(novelty, fitted, say)

@@ -13,7 +13,7 @@ from harmonicgp.backend.files import replacing
 from harmonicgp.report import data_sections, model_sections
 from harmonicgp.report.case import Case
 from harmonicgp.report.novelty import ignore_unseen
-from harmonicgp.report.page import Section, number, render
+from harmonicgp.report.page import Section, render
 from harmonicgp.report.scores import ClassificationScores, Scores
 
 
@@ -48,21 +48,19 @@ def write_report(
         where = Path(file or "model.hgp")
         with ignore_unseen():
             sections = _sections(case, set_aside, where.name if where.is_absolute() else where.as_posix())
-        html = _page(case, title, sections)
+        name, (rows, columns) = type(model).__name__, case.table.shape
+        html = render(
+            title or f"{name}: {', '.join(case.names[:3])}{', …' if len(case.names) > 3 else ''}",
+            sections,
+            model=name,
+            rows=rows,
+            columns=columns,
+            targets=case.names,
+            version=__version__,
+            time=datetime.datetime.now(datetime.UTC),
+        )
         page_file.write(html.encode("utf-8", "xmlcharrefreplace"))  # a broken name must not cost the page
     return case.scores
-
-
-def _page(case: Case, title: str | None, sections: list[Section]) -> str:
-    name = type(case.model).__name__
-    heading = title or f"{name}: {', '.join(case.names[:3])}{', …' if len(case.names) > 3 else ''}"
-    rows, columns = case.table.shape
-    lead = (
-        f"A {name}, scored on {number(rows)} {'row' if rows == 1 else 'rows'} of {columns} "
-        f"{'column' if columns == 1 else 'columns'}. {'Target' if len(case.names) == 1 else 'Targets'}: {', '.join(case.names)}."
-    )
-    now = datetime.datetime.now(datetime.UTC)
-    return render(heading, lead, sections, f"Written by harmonicgp {__version__} on {now:%Y-%m-%d %H:%M} UTC.")
 
 
 def _sections(case: Case, set_aside: bool, file: str) -> list[Section]:

@@ -12,21 +12,6 @@ from harmonicgp.report.scores import Array, take
 
 _MOST_BARS = 20
 _MOST_MARKS = 2000
-LEGEND = {  # of the table of candidates
-    "blocks": "the parts that the symmetry splits the model into; 1 is no symmetry",
-    "n_inducing": "inducing points of each part",
-    "warp": "whether skewed columns were transformed to normal first",
-    "posterior": "the covariance in training: each part on its own (block) or all together (joint)",
-    "finish": "the same at the end of the short fit, which uses all of its rows at once",
-    "steps": "training steps of the short fit",
-    "cost": "operations of the short fit, counted from its sizes: about the same for all candidates of a round",
-    "bound": "how well the short fit explains its rows, by row: higher is better, and decides; – where the short fit failed",
-    "residual": "the share of the kernel that the inducing points do not explain, before they are trained: lower is better",
-    "distance": "how far inputs that the symmetry has moved are from the others: 0 for a symmetry of the inputs",
-    "p_value": "how often chance would put them as far: below 0.01 the inputs do not have this symmetry",
-    "round": "1 compares all on few rows, 2 the best of them on more; bounds compare within a round",
-    "chosen": "what the model was fitted with",
-}
 
 
 def learning(case: Case) -> dict[str, Any]:
@@ -104,7 +89,6 @@ def symmetry(case: Case) -> dict[str, Any]:
             "keys": keys,
             "numeric": [key for key in keys if any(_is_number(row.get(key)) for row in choice.table)],
             "rows": [(row["chosen"], [row.get(key) for key in keys]) for row in choice.table],
-            "legend": {key: LEGEND[key] for key in keys if key in LEGEND},
         }
     return values
 
