@@ -122,14 +122,13 @@ def fit(
     opt.check_outputs([output, *([report] if report else [])], inputs=[table])
     of_fields = opt.flags(name for name in options if name in _OF_FIELDS)
     of_tables = opt.flags(name for name in options if name not in (*_OF_FIELDS, "kernel", "n_inducing"))
-    if is_field(table):
-        if of_tables:
-            raise UsageError(f"a fit of a netCDF file takes no {listing(of_tables)}.")
-        fit_field(table, target, options, output, test_fraction, seed, Speaker(quiet))
-    else:
-        if of_fields:
-            raise UsageError(f"{of_fields[0]} is for netCDF files.")
-        fit_table(table, target, options, output, test_fraction, seed, Speaker(quiet))
+    field = is_field(table)
+    if field and of_tables:
+        raise UsageError(f"a fit of a netCDF file takes no {listing(of_tables)}.")
+    if not field and of_fields:
+        raise UsageError(f"{of_fields[0]} is for netCDF files.")
+    fit_rows = fit_field if field else fit_table
+    fit_rows(table, target, options, output, test_fraction, seed, Speaker(quiet))
 
 
 @app.command(

@@ -71,22 +71,22 @@ def _factor(node: ast.expr, text: str) -> Any:
 
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise _misread(text)
-    name, names = node.func.id, [keyword.arg for keyword in node.keywords]
+    name, named = node.func.id, {keyword.arg: keyword.value for keyword in node.keywords}
     if name not in ACTIONS:
         hint = did_you_mean(name, ACTIONS)
         raise UsageError(f"--symmetry takes auto, none or an action: {listing(ACTIONS)}; got {_short(name)!r}{hint}.")
-    parts = [*node.args, *(keyword.value for keyword in node.keywords)]
-    if None in names or len(set(names)) < len(names) or not all(_is_number(part) for part in parts):
+    numbers = all(_is_number(part) for part in (*node.args, *named.values()))
+    if None in named or len(named) < len(node.keywords) or not numbers:
         raise _misread(text)
-    given = [ast.literal_eval(argument) for argument in node.args]
-    named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
     kind = getattr(actions, name)
     takes = inspect.signature(kind)
     try:
-        takes.bind(*given, **named)
+        given = takes.bind(
+            *map(ast.literal_eval, node.args), **{str(key): ast.literal_eval(value) for key, value in named.items()}
+        )
     except TypeError as error:
         raise UsageError(f"--symmetry: {name}({', '.join(takes.parameters)}) got other arguments ({error}).") from None
-    return kind(*given, **named)
+    return kind(*given.args, **given.kwargs)
 
 
 def _is_number(node: ast.expr) -> bool:

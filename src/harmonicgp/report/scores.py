@@ -115,11 +115,8 @@ def pit_histogram(pit: Any, bins: int = 20) -> Array:
         >>> pit_histogram([0.01, 0.2, 0.5, 0.9], bins=4)
         array([2, 0, 1, 1])
     """
-    pit = _check_pit(pit)
     whole_number(bins, "bins", 1)
-    columns = pit.reshape(len(pit), -1).T
-    counts = np.stack([np.histogram(column, bins, (0.0, 1.0))[0] for column in columns], axis=1)
-    return counts.reshape(bins, *pit.shape[1:])
+    return np.apply_along_axis(lambda column: np.histogram(column, bins, (0.0, 1.0))[0], 0, _check_pit(pit))
 
 
 def binomial_band(rows: Any, share: Any, probability: float = 0.95) -> tuple[Any, Any]:
