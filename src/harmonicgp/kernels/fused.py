@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -115,19 +115,18 @@ class FusedGram:
         """The matrices k_t(z, x) for the real blocks, [reals, m, n], and for the complex ones, [pairs, m, n]."""
         with self._as_is(x):
             center = self._center(x)
-            return _matrices(self.plan, self._left(z, center), self._right(x, center), self.shape)
+            return self._matrices(self.plan, self._side(z, center, left=True), self._side(x, center, left=False))
 
     def each(self, z: Tensor | None, x: Tensor, plans: Sequence[FusedGram]) -> list[tuple[Tensor, Tensor]]:
         """The matrices k_t(z, x_t) for every t, by a plan each, x [T, n, d]; z None stands for x_t."""
         with self._as_is(x):
             flat = x.flatten(0, 1)
             center = self._center(flat)
-            rights = self._right(flat, center).split(x.shape[1])
-            lefts = [self._left(z, center)] * len(x) if z is not None else self._left(flat, center).split(x.shape[1])
-            return [
-                _matrices(one.plan, left, right, self.shape)
-                for one, left, right in zip(plans, lefts, rights, strict=True)
-            ]
+            rights = _split(self._side(flat, center, left=False), x.shape[1])
+            left = self._side(flat if z is None else z, center, left=True)
+            lefts = _split(left, x.shape[1]) if z is None else [left] * len(x)
+            pieces = zip(plans, lefts, rights, strict=True)
+            return [self._matrices(one.plan, left, right) for one, left, right in pieces]
 
     @contextmanager
     def _as_is(self, x: Tensor) -> Iterator[None]:
@@ -145,14 +144,9 @@ class FusedGram:
         center = x.detach().double().mean(0, keepdim=True)
         return (center if self.action is None else self.action.images(center).mean(0)).to(x.dtype)
 
-    def _left(self, z: Tensor, center: Tensor | None) -> _Side:
-        return self._side(z, center, lambda u: -2 * self.parts.left(u) if center is not None else self.parts.left(u))
-
-    def _right(self, x: Tensor, center: Tensor | None) -> _Side:
-        return self._side(x, center, self.parts.right)
-
-    def _side(self, x: Tensor, center: Tensor | None, parts: Callable[[Tensor], Tensor]) -> _Side:
-        """What the orbit sum takes of one of its two sets of points [n, d]."""
+    def _side(self, x: Tensor, center: Tensor | None, left: bool) -> tuple[Tensor, ...]:
+        """Points [n, d] as the orbit sum takes them: squared norms [n], parts [n, width], maybe factors [n] of the result."""
+        parts = self.parts.left if left else self.parts.right
         base = self.shape.base
         if self.shape.globe is not None:
             check_latitude(x[..., 1])
@@ -164,34 +158,23 @@ class FusedGram:
         if center is not None:
             # A squared distance below the rounding of its terms is zero: so that a point is at no distance from itself.
             shorter = 1 - 2 * torch.finfo(x.dtype).eps
-            return _Side(shorter * x.square().sum(-1), parts(x), None)
+            return shorter * x.square().sum(-1), -2 * parts(x) if left else parts(x)
         assert self.shape.profile.lift is not None
         lifted, one, factors = self.shape.profile.lift(base, x)
-        return _Side(x.new_zeros(len(x)), torch.cat((one, parts(lifted)), 1), factors)
+        side = x.new_zeros(len(x)), torch.cat((one, parts(lifted)), 1)
+        return side if factors is None else (*side, factors)
 
-
-@dataclass(frozen=True)
-class _Side:
-    """Points [n, d] as the orbit sum takes them: squared norms [n], their parts [n, width], and factors [n] of the result."""
-
-    squares: Tensor
-    parts: Tensor
-    factors: Tensor | None
-
-    def split(self, size: int) -> list[_Side]:
-        """Pieces of `size` points."""
-        factors = [None] * (len(self.squares) // size) if self.factors is None else self.factors.split(size)
-        pieces = zip(self.squares.split(size), self.parts.split(size), factors, strict=True)
-        return [_Side(*piece) for piece in pieces]
-
-
-def _matrices(plan: Plan, left: _Side, right: _Side, shape: Shape) -> tuple[Tensor, Tensor]:
-    scale, parameter = shape.scale(left.parts), shape.parameter(left.parts)
-    real, paired = orbit_sum(plan, left.squares, right.squares, left.parts, right.parts.mT, scale, parameter)
-    if left.factors is None or right.factors is None:
+    def _matrices(self, plan: Plan, left: tuple[Tensor, ...], right: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        (a, U, *left_factors), (b, V, *right_factors) = left, right
+        real, paired = orbit_sum(plan, a, b, U, V.mT, self.shape.scale(U), self.shape.parameter(U))
+        for f, g in zip(left_factors, right_factors, strict=True):
+            norms = f[:, None] * g
+            real, paired = real * norms, paired * norms
         return real, paired
-    norms = left.factors[:, None] * right.factors
-    return real * norms, paired * norms
+
+
+def _split(side: tuple[Tensor, ...], size: int) -> list[tuple[Tensor, ...]]:
+    return list(zip(*(t.split(size) for t in side), strict=True))
 
 
 def _checked_parts(action: Action, d: int) -> LinearParts | None:
