@@ -210,6 +210,12 @@ class Action(ABC):
             raise ValueError(f"{self!r} needs at least {self.min_dim} coordinates; {name} has {d}.")
 
 
+def replaced(x: Tensor, columns: dict[int, Tensor]) -> Tensor:
+    """The points x [..., d] with other values in some of their columns, which may have more leading axes."""
+    shape = next(iter(columns.values())).shape
+    return torch.stack([columns[k] if k in columns else x[..., k].expand(shape) for k in range(x.shape[-1])], -1)
+
+
 def _finite(x: Tensor) -> Tensor:
     if not torch.isfinite(x).all():
         raise ValueError("moved points are not finite: the inputs are too large for their dtype; scale them first.")

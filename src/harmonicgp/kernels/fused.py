@@ -15,7 +15,7 @@ from harmonicgp.actions import Action
 from harmonicgp.actions.linear import LinearParts, nothing_moves
 from harmonicgp.actions.translation import check_latitude
 from harmonicgp.backend.threads import alone
-from harmonicgp.groups import Cyclic, Group, Resolution
+from harmonicgp.groups import Cyclic, Resolution
 from harmonicgp.kernels.globe import GlobeKernel, unit_vectors
 from harmonicgp.kernels.orbit import MAX_OWN_WIDTH, Plan, orbit_sum
 from harmonicgp.kernels.profiles import Profile
@@ -103,8 +103,15 @@ class FusedGram:
             parts = nothing_moves(d) if action is None else _checked_parts(action, d)
             if parts is None or (not shape.profile.stationary and bool(parts.center.any())):
                 return None
-            group: Group = Cyclic(1) if action is None else action.group
-            plan = _plan(group, resolution, tuple(reals), tuple(pairs), parts, shape.profile)
+            ends, C, rest = parts.ends, parts.C, parts.rest
+            if (
+                not shape.profile.stationary
+            ):  # one more coordinate, which stays, comes first: it joins the part at rest, or is one
+                ends = tuple(end + 1 for end in ends)
+                if not rest:
+                    ends, C, rest = (1, *ends), torch.cat((torch.ones_like(C[:, :1]), C), 1), True
+        group = Cyclic(1) if action is None else action.group
+        plan = Plan(group, resolution, tuple(reals), tuple(pairs), ends, C, rest, parts.negation, shape.profile)
         return cls(arguments, shape, action, parts, plan)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
@@ -187,20 +194,3 @@ def _checked_parts(action: Action, d: int) -> LinearParts | None:
     expected = (action.images(x + parts.center) - parts.center) @ y.mT
     # A matrix given in float32 is orthogonal to its rounding alone.
     return parts if torch.allclose(parts.inner_products(x, y), expected, rtol=1e-4, atol=1e-5 * d) else None
-
-
-def _plan(
-    group: Group,
-    resolution: Resolution,
-    reals: tuple[int, ...],
-    pairs: tuple[int, ...],
-    parts: LinearParts,
-    profile: Profile,
-) -> Plan:
-    """For inner products one more coordinate, which stays, comes first: it joins the part at rest, or is one."""
-    ends, C, rest = parts.ends, parts.C, parts.rest
-    if not profile.stationary:
-        ends = tuple(end + 1 for end in ends)
-        if not rest:
-            ends, C, rest = (1, *ends), torch.cat((torch.ones_like(C[:, :1]), C), 1), True
-    return Plan(group, resolution, reals, pairs, ends, C, rest, parts.negation, profile)
