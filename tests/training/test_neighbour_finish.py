@@ -56,7 +56,7 @@ def test_where_they_say_no_more_there_are_none():
     X = torch.rand(800, 1, generator=g)
     y = torch.randn(800, generator=g)  # noise alone
     result, problem = first_fit(X, y)
-    assert fit_neighbours(result, problem, "auto", PLAN) is result
+    assert fit_neighbours(result, problem, "auto", PLAN).neighbourhood is None
 
 
 def test_validation_is_of_rows_held_out():

@@ -196,15 +196,21 @@ def gather_statistics(
 
 @torch.no_grad()
 def sum_statistics(
-    pieces: Iterable[RowPiece], shapes: Shapes, n_outputs: int, N: int, dense: bool | None = None
+    pieces: Iterable[RowPiece],
+    shapes: Shapes,
+    n_outputs: int,
+    N: int,
+    dense: bool | None = None,
+    exact: bool | None = None,
 ) -> Statistics:
     """The sums over pieces of about N rows in all.
 
     Products are taken in float64, so that I + A A'/s2 is positive definite however small the noise; beyond `MAX_EXACT` of
-    them in the data's dtype, with sums in float64.
+    them, or without `exact`, in the data's dtype, with sums in float64.
     """
     F = sum(blocks * f for blocks, f in shapes)
-    dense, exact = F <= MAX_DENSE if dense is None else dense, N * F * F <= MAX_EXACT
+    dense = F <= MAX_DENSE if dense is None else dense
+    exact = N * F * F <= MAX_EXACT if exact is None else exact
     S, block_sums, b, yy, rounding = None, [], None, None, 0.0
     rows: list[tuple[Tensor, Tensor | None, Tensor | None]] = []
     for evaluation, y, weights, counts in pieces:

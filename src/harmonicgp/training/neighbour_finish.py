@@ -11,8 +11,9 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -45,8 +46,8 @@ GAIN = 0.005
 NEAR = 0.2
 #: Rows that inform the features' posterior, and that descent sees, at most; all rows are neighbours.
 MAX_GIVEN, MAX_DESCENT = 100_000, 50_000
-#: Rows of a trial of the scalars, at least and for each feature; closed forms of a search for them.
-TRIAL_ROWS, ROWS_A_FEATURE, TRIALS = 8192, 2, 4
+#: Rows that inform the posterior of a score; noise variances that it looks at; how far one must be, as a factor, for another.
+TRIAL_ROWS, TRIALS, FAR = 40_000, 8, 4.0
 #: Steps of the nearest-neighbour likelihood, and of a round of descent.
 ALONE_STEPS, ROUND_STEPS = 200, 40
 #: How far the noise is searched either way, and the output scale, as factors.
@@ -127,7 +128,8 @@ class GivenRows:
                 yield given_piece(given, observed.y[:, rows], observed.noise[rows], s2)
 
         n = sum(len(self.tiles[i]) for i in chosen)
-        return sum_statistics(pieces(), self.trained.features.shapes, len(observed.y), n, dense=True)
+        exact = None if math.isinf(most) else False
+        return sum_statistics(pieces(), self.trained.features.shapes, len(observed.y), n, True, exact)
 
     def held_out(self, s2: float) -> Iterator[tuple[Tensor, Conditioned]]:
         """The held-out rows given trained ones, tile by tile."""
@@ -146,6 +148,11 @@ class GivenRows:
             mean[:, rows] = (m + part.offset).double()
             variance[:, rows] = (v + part.evaluation.residual.variance).double()
         return mean, variance
+
+    def density(self, form: ClosedForm, scaled: bool, s2: float) -> tuple[float, float]:
+        """The mean log-density of a held-out row at a noise variance, and the best factor of all variances."""
+        assert self.held is not None
+        return log_density(self.held, *self.moments(form, s2), s2, scaled)
 
 
 def _noise(problem: Problem, s2: float) -> Tensor:
@@ -201,49 +208,48 @@ class NeighbourSearch:
         """The one with the higher score."""
         return second if second.score > first.score else first
 
-    def plain(self, start: Start, said: Validation | None) -> float:
-        """The score of the model without neighbours, from what it said of the held-out rows."""
-        if said is None:
-            return self.score(start, 0).score
-        held = start.on(self.split.held) if self.split.held is not None else None
-        assert held is not None
-        return log_density(
-            held, said.mean.double() - held.latent(torch.zeros_like(said.mean)), said.variance, start.s2
-        )[0]
-
     def has_time(self, scores: float) -> bool:
         """Whether there is time for a stage that takes as long as so many scores, and for the end."""
         return time.perf_counter() + (scores + 2.0) * self.longest < self.until
 
     @torch.no_grad()
     def score(self, start: Start, k: int, rival: float = -math.inf, s2: float | None = None) -> Scored:
-        """The best noise and output scale for k neighbours; only a first look where that is far behind a rival's score."""
+        """The best noise and output scale for k neighbours; only a first look where that is far behind a rival's score.
+
+        The posterior of the features is that of the first noise variance, and once more that of the best if it is far from it.
+        """
         begin = time.perf_counter()
-        rows, s2 = GivenRows(start, self.split, k), start.s2 if s2 is None else s2
-        assert rows.held is not None
-        held, most = rows.held, max(TRIAL_ROWS, ROWS_A_FEATURE * start.features.n_features)
+        rows, best = GivenRows(start, self.split, k), Scored(start, k, start.s2 if s2 is None else s2)
         free = is_free(rows.trained)
         scaled = free and outputscale(start.features) is not None
+        for _ in range(2):
+            first = best.s2
+            try:
+                form = closed_form(rows.statistics(first, TRIAL_ROWS), first, "joint", "elbo")
+            except NotPositiveDefiniteError:
+                break
+            best = self._scalars(best, partial(rows.density, form, scaled), rival, free)
+            if abs(math.log(best.s2 / first)) < math.log(FAR):
+                break
+        self.longest = max(self.longest, time.perf_counter() - begin)
+        return best
+
+    @staticmethod
+    def _scalars(at: Scored, density: Callable[[float], tuple[float, float]], rival: float, free: bool) -> Scored:
+        """The best noise variance near the present one, by a function that gives score and scale at another."""
         seen: dict[float, tuple[float, float]] = {}
 
         def cost(log_s2: float) -> float:
-            value = math.exp(log_s2)
-            try:
-                form = closed_form(rows.statistics(value, most), value, "joint", "elbo")
-                seen[log_s2] = log_density(held, *rows.moments(form, value), value, scaled)
-            except NotPositiveDefiniteError:
-                return math.inf
+            seen[log_s2] = density(math.exp(log_s2))
             return -seen[log_s2][0]
 
-        first = -cost(math.log(s2))
+        middle = math.log(at.s2)
+        first = -cost(middle)
         if free and first > rival - NEAR:
-            reach = (math.log(s2 / REACH), math.log(s2 * REACH))
-            minimize_scalar(cost, bounds=reach, method="bounded", options={"maxiter": TRIALS - 1, "xatol": 0.05})
-        self.longest = max(self.longest, time.perf_counter() - begin)
-        if not seen:
-            return Scored(start, k, s2)
+            reach = (middle - math.log(REACH), middle + math.log(REACH))
+            minimize_scalar(cost, bounds=reach, method="bounded", options={"maxiter": TRIALS, "xatol": 0.05})
         best = max(seen, key=lambda key: seen[key][0])
-        return Scored(start, k, math.exp(best), seen[best][1], seen[best][0])
+        return replace(at, s2=math.exp(best), scale=seen[best][1], score=seen[best][0])
 
     def descend(self, best: Scored, number: int) -> Start:
         """Some steps on the combined bound, all hyper-parameters and inducing inputs, from a copy of the best."""
@@ -301,22 +307,38 @@ def fit_neighbours(
     split = replace(split, trained=split.trained.part(order.to(problem.X.device)))
     start = Start(result.features, observation).copy()
     if split.held is None:
-        best = Scored(start, 0 if k == "auto" else k, start.s2)
+        if k == "auto":
+            return result
+        ending = close(Scored(start, k, start.s2), split, plan)
     else:
         until = math.inf if plan.time_budget is None else begin + plan.time_budget
-        search = NeighbourSearch(split, plan, until)
-        best = search.run(start, k)
-        if k == "auto" and best.score <= search.plain(start, result.validation) + NEAR:
-            refined = _refined(result, problem, split, plan, family)
-            said = Start(refined.features, gaussian(problem))
-            if best.score <= search.plain(said, refined.validation) + GAIN:
-                return refined
-    if best.k == 0:
-        return result
-    ending = close(best, split, plan)
-    ending.mean, ending.history = result.mean, result.history
-    ending.seconds = {**result.seconds, "neighbours": time.perf_counter() - begin}
-    return ending
+        ending = close(NeighbourSearch(split, plan, until).run(start, k), split, plan)
+        if k == "auto":
+            ending = _better(ending, result, problem, split, plan, family)
+    seconds = {**result.seconds, "neighbours": time.perf_counter() - begin}
+    return replace(ending, mean=result.mean, history=result.history, seconds=seconds)
+
+
+def _better(
+    ending: Fit, result: Fit, problem: Problem, split: Split, plan: Schedule, family: Family | Literal["auto"]
+) -> Fit:
+    """The fit with neighbours if it says more of the held-out rows than the first fit, ended at its best."""
+    assert split.held is not None
+    score = validation_score(ending, split.held)
+    if score > validation_score(result, split.held) + NEAR:
+        return ending
+    refined = _refined(result, problem, split, plan, family)
+    return ending if score > validation_score(refined, split.held) + GAIN else refined
+
+
+def validation_score(result: Fit, held: Problem) -> float:
+    """The mean log-density of the held-out rows by what a fit said of them."""
+    said = result.validation
+    if said is None:
+        return -math.inf
+    held = Start(result.features, gaussian(replace(held, observation=result.observation))).on(held)
+    mean = said.mean.double() - held.latent(torch.zeros_like(said.mean))
+    return log_density(held, mean, said.variance, float(gaussian(held).noise().detach()))[0]
 
 
 def _refined(result: Fit, problem: Problem, split: Split, plan: Schedule, family: Family | Literal["auto"]) -> Fit:
@@ -347,7 +369,7 @@ def close(best: Scored, split: Split, plan: Schedule) -> Fit:
         if not plan.keep_out:
             y, noise = held.centred(), _noise(held, s2)
             pieces = (given_piece(part, y[:, i], noise[i], s2) for i, part in rows.held_out(s2))
-            statistics = statistics + sum_statistics(pieces, statistics.shapes, len(y), held.N, dense=True)
+            statistics = statistics + sum_statistics(pieces, statistics.shapes, len(y), held.N, True)
             problem = problem.joined(held)
     # y / sqrt(scale) at noise s2: the model in units of its output scale
     units = replace(statistics, b=statistics.b / math.sqrt(scale), yy=statistics.yy / scale)
@@ -377,7 +399,7 @@ def absorb_neighbours(predictor: NeighbourPredictor, problem: Problem) -> Neighb
             given = condition(predictor.whitened, new.X[tile], observed, table.part(tile))
             yield given_piece(given, new.y[:, tile], new.noise[tile], s2)
 
-    sums = sum_statistics(pieces(), predictor.features.shapes, len(new.y), len(new), dense=True)
+    sums = sum_statistics(pieces(), predictor.features.shapes, len(new.y), len(new), True)
     assert sums.S is not None
     Lambda, mu = posterior.dense_precision()[0], posterior.mean_vector()
     H = Lambda + sums.S / s2
