@@ -25,8 +25,8 @@ from torch import Tensor
 from benchmarks._data import load_npz
 from harmonicgp.actions import Longitude
 from harmonicgp.features import HarmonicFeatures
+from harmonicgp.globe.estimator import field_scores
 from harmonicgp.globe.relief import load_relief
-from harmonicgp.globe.scores import field_scores
 from harmonicgp.kernels import GlobeKernel
 from harmonicgp.kernels.globe import unit_vectors
 from harmonicgp.training import Schedule, fit

@@ -86,6 +86,28 @@ def test_counts_of_the_paper():
     assert (Cyclic(2) ** 3).n_blocks("real") == (Cyclic(2) ** 3).n_blocks("complex") == 8
 
 
+def dense_weights(group, resolution):
+    """The matrix of a resolution, as its formula says."""
+    chi, t, s = group.characters().conj(), group.frequencies(resolution), group.elements()
+    if resolution == "full":
+        return chi / group.order
+    if resolution == "complex":
+        first, second = torch.tensor(group.conjugate_pairs).mT
+        return chi[first] * (1.0 + (first != second).double())[:, None] / group.order
+    orders = torch.tensor(group.orders)
+    cosines = torch.cos(2 * torch.pi * (t[:, None] * s % orders).double() / orders).prod(-1)
+    return torch.where(2 * t % orders == 0, 1.0, 2.0).double().prod(-1, keepdim=True) * cosines / group.order
+
+
+@pytest.mark.parametrize("group", ALWAYS, ids=repr)
+@pytest.mark.parametrize("resolution", ["full", "complex", "real"])
+def test_weights_are_those_of_the_formula(group, resolution):
+    weights = group.weights(resolution)
+    assert weights.is_complex() == (resolution != "real" and not group.is_real)
+    wide = torch.complex128
+    assert_close(weights.to(wide), dense_weights(group, resolution).to(wide), rtol=0, atol=1e-15)
+
+
 @pytest.mark.parametrize("group", ALWAYS, ids=repr)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
 def test_transforms_equal_the_dense_matrices(group, dtype):
@@ -98,7 +120,7 @@ def test_transforms_equal_the_dense_matrices(group, dtype):
     assert_close(group.inverse_fourier(spectrum).to(wide), values.to(wide), **tolerance)
     for resolution in ("full", "complex", "real") if not values.is_complex() else ("full",):
         blocks = group.harmonics(values, resolution)
-        dense = torch.tensordot(group.weights(resolution).to(wide), values.to(wide), 1)
+        dense = torch.tensordot(dense_weights(group, resolution).to(wide), values.to(wide), 1)
         assert blocks.shape == (group.n_blocks(resolution), 2, 3)
         assert_close(blocks.to(wide), dense, **tolerance)
         assert len(group.frequencies(resolution)) == group.n_blocks(resolution)
@@ -112,7 +134,7 @@ def test_transforms_equal_the_dense_matrices(group, dtype):
 def test_transforms_property(group, seed):
     values = torch.randn(group.order, 2, generator=torch.Generator().manual_seed(seed))
     for resolution in ("full", "complex", "real"):
-        dense = torch.tensordot(group.weights(resolution).to(torch.complex128), values.to(torch.complex128), 1)
+        dense = torch.tensordot(dense_weights(group, resolution).to(torch.complex128), values.to(torch.complex128), 1)
         assert_close(group.harmonics(values, resolution).to(torch.complex128), dense, rtol=0, atol=1e-12)
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import index as as_integer
 from typing import Literal, TypeAlias, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -122,17 +123,11 @@ class Group:
             >>> (Cyclic(4) * Cyclic(3)).index((1, -1))
             5
         """
-        place = 0
-        for s_j, T_j in zip(self.reduce(element), self.orders, strict=True):
-            place = place * T_j + s_j
-        return place
+        return int(np.ravel_multi_index(self.reduce(element), self.orders))
 
     def inverses(self) -> Tensor:
         """The place of -s for every s, integers [|G|]."""
-        place, elements = torch.zeros(self.order, dtype=torch.long, device="cpu"), self.elements()
-        for j, T in enumerate(self.orders):
-            place = place * T + (-elements[:, j]) % T
-        return place
+        return _places(-self.elements() % torch.tensor(self.orders, device="cpu"), self.orders)
 
     def characters(self, dtype: torch.dtype = torch.complex128) -> Tensor:
         """chi_t(s) as a dense complex matrix [|G| (t), |G| (s)]: for references and short sums.
@@ -192,20 +187,7 @@ class Group:
 
     def weights(self, resolution: Resolution = "complex") -> Tensor:
         """The dense matrix of `harmonics`, [blocks, |G|] in float64 or complex128: for sums over a few elements."""
-        check_resolution(resolution)
-        if resolution == "full":
-            weights = self.characters().conj() / self.order
-        elif resolution == "complex":
-            pairs = torch.tensor(self.conjugate_pairs, device="cpu")
-            twice = 1.0 + (pairs[:, 0] != pairs[:, 1]).double()
-            weights = self.characters()[pairs[:, 0]].conj() * (twice / self.order)[:, None]
-        else:
-            t, s = self.frequencies("real"), self.elements()
-            weights = torch.full((len(t), self.order), 1.0 / self.order, dtype=torch.float64, device="cpu")
-            for j, T in enumerate(self.orders):
-                turns = (t[:, None, j] * s[None, :, j] % T).double() / T
-                weights = weights * torch.cos(2 * math.pi * turns) * _folding(T)[t[:, j], None]
-        return weights.real if self.is_real and weights.is_complex() else weights
+        return self.harmonics(torch.eye(self.order, dtype=torch.float64, device="cpu"), resolution)
 
     # Transforms over the group --------------------------------------------------------------------------------------
 
@@ -214,21 +196,17 @@ class Group:
 
         An FFT; a Walsh-Hadamard transform, which stays real, when all orders are at most 2.
         """
-        self._check_axis(values, self.order)
+        self._check_axis(values)
         if self.is_real:
             return self._hadamard(values) / self.order
-        shape = values.shape[1:]
-        spectrum = torch.fft.fftn(values.reshape(self.orders + shape), dim=tuple(range(self.ways)))
-        return spectrum.reshape(values.shape) / self.order
+        return self._along_ways(torch.fft.fftn, values)
 
     def inverse_fourier(self, spectrum: Tensor) -> Tensor:
         """sum_t chi_t(s) spectrum_t along the first axis, [|G|, ...] -> [|G|, ...]: the inverse of `fourier`."""
-        self._check_axis(spectrum, self.order)
+        self._check_axis(spectrum)
         if self.is_real:
             return self._hadamard(spectrum)
-        shape = spectrum.shape[1:]
-        values = torch.fft.ifftn(spectrum.reshape(self.orders + shape), dim=tuple(range(self.ways)), norm="forward")
-        return values.reshape(spectrum.shape)
+        return self._along_ways(torch.fft.ifftn, spectrum)
 
     def harmonics(self, values: Tensor, resolution: Resolution = "complex") -> Tensor:
         """The transform along the first axis, resolved: [|G|, ...] -> [blocks, ...].
@@ -241,7 +219,7 @@ class Group:
         The result is real in the real resolution, and in every resolution when all orders are at most 2.
         """
         check_resolution(resolution)
-        self._check_axis(values, self.order)
+        self._check_axis(values)
         if values.is_complex() and resolution != "full":
             raise ValueError(
                 f"the {resolution!r} resolution pairs conjugate frequencies, which needs real values; "
@@ -249,22 +227,25 @@ class Group:
             )
         if resolution == "full" or self.is_real:
             return self.fourier(values)
-        shape, ways = values.shape[1:], tuple(range(self.ways))
+        shape = values.shape[1:]
         values = values.reshape(self.orders + shape)
         if resolution == "real":
             for j, T in enumerate(self.orders):
-                c = _folding(T).to(values).reshape([-1] + [1] * (values.dim() - j - 1))
-                values = torch.fft.rfft(values, dim=j).real * (c / T)
+                t = torch.arange(T // 2 + 1, device=values.device)
+                c = (1 + (2 * t % T != 0)).to(values) / T
+                values = torch.fft.rfft(values, dim=j).real * c.reshape([-1] + [1] * (values.dim() - j - 1))
             return values.reshape((-1, *shape))
-        half = torch.fft.rfftn(values, dim=ways)  # the last way keeps t_J <= T_J / 2
-        half = half.reshape((-1, *shape)) / self.order
-        t = self.frequencies("complex")
-        place = torch.zeros(len(t), dtype=torch.long, device="cpu")
-        for j, T in enumerate((*self.orders[:-1], self.orders[-1] // 2 + 1)):
-            place = place * T + t[:, j]
+        half = torch.fft.rfftn(values, dim=tuple(range(self.ways)), norm="forward").reshape((-1, *shape))
+        # The last way of `half` has t_J <= T_J / 2 alone.
+        places = _places(self.frequencies("complex"), (*self.orders[:-1], self.orders[-1] // 2 + 1))
         doubled = [1.0 + (a != b) for a, b in self.conjugate_pairs]
         twice = torch.tensor(doubled, dtype=values.dtype, device=values.device).reshape([-1] + [1] * len(shape))
-        return half.index_select(0, place.to(values.device)) * twice
+        return half.index_select(0, places.to(values.device)) * twice
+
+    def _along_ways(self, transform: Callable[..., Tensor], values: Tensor) -> Tensor:
+        """An FFT or its inverse; the first of them is the mean."""
+        ways = tuple(range(self.ways))
+        return transform(values.reshape(self.orders + values.shape[1:]), dim=ways, norm="forward").reshape(values.shape)
 
     def _hadamard(self, values: Tensor) -> Tensor:
         shape = values.shape
@@ -274,26 +255,22 @@ class Group:
                 values = torch.stack((a + b, a - b), dim=1)
         return values.reshape(shape)
 
-    def _check_axis(self, values: Tensor, length: int) -> None:
+    def _check_axis(self, values: Tensor) -> None:
         if not isinstance(values, Tensor):
             raise TypeError(f"the transform takes a torch tensor; got {type(values).__name__}.")
         if values.dtype not in _TRANSFORMABLE:
             raise TypeError(f"the transform takes float32, float64 or complex values; got {values.dtype}.")
         if values.numel() == 0:
             raise ValueError(f"the transform has nothing to work on: shape {tuple(values.shape)}.")
-        if values.dim() == 0 or values.shape[0] != length:
+        if values.dim() == 0 or values.shape[0] != self.order:
             raise ValueError(
-                f"the transform over {self!r} needs a first axis of length {length}; got shape {tuple(values.shape)}."
+                f"the transform over {self!r} needs a first axis of length {self.order}; got shape {tuple(values.shape)}."
             )
 
 
-def _folding(T: int) -> Tensor:
-    """c_t for t = 0..T/2: 1 where t is its own conjugate, else 2."""
-    c = torch.full((T // 2 + 1,), 2.0, dtype=torch.float64, device="cpu")
-    c[0] = 1.0
-    if T % 2 == 0:
-        c[-1] = 1.0
-    return c
+def _places(elements: Tensor, orders: tuple[int, ...]) -> Tensor:
+    """The places of elements [n, J] in a list whose last way runs fastest, integers [n]."""
+    return torch.from_numpy(np.ravel_multi_index(tuple(elements.mT.numpy()), orders))
 
 
 def Cyclic(order: int) -> Group:

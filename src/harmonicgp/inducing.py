@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -69,10 +70,8 @@ def distinct(X: Tensor) -> Tensor:
     spread = (quartiles[1] - quartiles[0]).to(X)  # an outlier must not set the scale
     width = torch.where(spread > 0, spread, high - low).clamp_min(torch.finfo(X.dtype).tiny)
     keys = ((X - low) / width * 1e6).double().clamp_max(9e18).round().to(torch.int64)
-    _, inverse = torch.unique(keys, dim=0, return_inverse=True)
-    first = torch.full((int(inverse.max()) + 1,), len(X), dtype=torch.long, device=X.device)
-    first.scatter_reduce_(0, inverse, torch.arange(len(X), device=X.device), "amin")
-    return X[first.sort().values]
+    _, first = np.unique(keys.cpu().numpy(), axis=0, return_index=True)
+    return X[np.sort(first)]
 
 
 def _kmeans(rows: Tensor, m: int, seed: int, counts: Tensor | None = None) -> Tensor:

@@ -7,8 +7,7 @@ from pathlib import Path
 from harmonicgp.estimators.classifier import HarmonicGPClassifier
 from harmonicgp.estimators.regressor import HarmonicGPRegressor
 from harmonicgp.estimators.saving import read_model
-from harmonicgp.globe.estimator import HarmonicGPGlobe
-from harmonicgp.globe.saving import KIND
+from harmonicgp.globe.estimator import KIND, HarmonicGPGlobe
 from harmonicgp.io.container import kind_of
 
 

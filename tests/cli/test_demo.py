@@ -9,11 +9,6 @@ from harmonicgp.cli import demo
 from harmonicgp.globe.relief import Relief
 
 
-def test_a_size_that_is_not_there(tmp_path):
-    with pytest.raises(ValueError, match="size must be one of small, medium; got 'large'"):
-        demo.main("large", tmp_path)
-
-
 def test_a_coarse_grid_has_the_middle_of_its_cells():
     grid = Relief(np.arange(8.0), np.arange(4.0), np.arange(32.0).reshape(4, 8))
     coarse = demo._coarse(grid, 2)
@@ -24,5 +19,5 @@ def test_a_coarse_grid_has_the_middle_of_its_cells():
 @pytest.mark.parametrize("blocks", [2, 5, 19])
 def test_waves_are_grouped_into_their_sum(blocks):
     mean = np.random.default_rng(0).normal(size=(blocks, 6))
-    groups = demo._grouped(mean, blocks)
+    groups = demo._grouped(mean)
     np.testing.assert_allclose(sum(part for _, part in groups), mean.sum(0))

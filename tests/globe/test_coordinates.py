@@ -10,6 +10,11 @@ from hypothesis import strategies as st
 from harmonicgp.globe.coordinates import find_lattice, merge_meridians, places_on, sort_latitudes
 
 
+def order_of(longitudes):
+    lattice = find_lattice(np.asarray(longitudes))
+    return None if lattice is None else lattice[0]
+
+
 @pytest.mark.parametrize(
     ("longitudes", "n"),
     [
@@ -34,7 +39,7 @@ from harmonicgp.globe.coordinates import find_lattice, merge_meridians, places_o
     ],
 )
 def test_lattices(longitudes, n):
-    assert find_lattice(np.asarray(longitudes)) == n
+    assert order_of(longitudes) == n
 
 
 @given(
@@ -45,7 +50,7 @@ def test_a_lattice_is_found_from_any_part_of_it(n, origin, seed, wobble):
     chosen = np.unique(np.append([0, 1, 2, 3], rng.integers(0, n, 40)) % n)
     steps = rng.permutation(chosen) + wobble * np.append([1, -1], rng.uniform(-1, 1, len(chosen)))[: len(chosen)]
     turned = np.where(rng.random(len(chosen)) < 0.5, 0, 360)
-    found = find_lattice(origin + steps * 360 / n + turned)
+    found = order_of(origin + steps * 360 / n + turned)
     if wobble < 1e-3:
         assert found == n
     else:

@@ -7,7 +7,7 @@ import pytest
 
 from harmonicgp import HarmonicGPGlobe
 from harmonicgp.globe.cells import as_numbers
-from harmonicgp.globe.saving import FORMAT, KIND
+from harmonicgp.globe.estimator import FORMAT, KIND
 from harmonicgp.io.container import ModelFileError, read_container, write_container
 from tests.globe.common import QUICK, field, truth
 

@@ -85,3 +85,15 @@ def test_the_posterior_of_a_map_is_that_of_a_dense_gaussian_process():
     np.testing.assert_allclose(std.values.ravel() ** 2, np.diag(K - K @ np.linalg.solve(A, K)), atol=1e-4)
     evidence = stats.multivariate_normal(np.zeros(len(y)), A).logpdf(y) / len(y)
     assert gp.elbo_ == pytest.approx(evidence, abs=1e-4)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern32"])
+def test_blocks_of_scattered_points_come_back_from_a_file(kernel, tmp_path):
+    rng = np.random.default_rng(0)
+    X = np.column_stack((rng.uniform(-180, 180, 200), rng.uniform(-80, 80, 200)))
+    y = np.cos(np.deg2rad(X[:, 0])) + 0.1 * rng.normal(size=200)
+    gp = HarmonicGPGlobe(kernel=kernel, posterior="block", t_max=4, n_inducing=6, **QUICK).fit(X, y)
+    gp.save(tmp_path / "points.hgp")
+    again = HarmonicGPGlobe.load(tmp_path / "points.hgp")
+    for a, b in zip(gp.predict(X, return_std=True), again.predict(X, return_std=True), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9)

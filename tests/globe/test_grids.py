@@ -30,6 +30,10 @@ def a_field(lon=LON, lat=LAT, dims=("lat", "lon"), seed=0, attrs=None, **extra):
     return data.transpose(*dims).assign_attrs(attrs or {}).rename("t")
 
 
+def one_map(template):
+    return template.with_slices(None, np.empty(0))
+
+
 def in_order(grid):
     """Longitudes 0 to 360 rising, and the values at them."""
     phase = np.mod(np.round(grid.axes.longitudes, 6), 360)
@@ -97,7 +101,7 @@ def test_rolled_and_flipped_grids_come_back(shift, turn, flips, closed, order, g
     assert np.isnan(grid.values).sum() == 6 * len(gaps)
     xr.testing.assert_allclose(to_dataarray(grid.values, grid.template), field)
     first = dict.fromkeys(names, 0)
-    plain = to_dataarray(grid.values[0], grid.template)
+    plain = to_dataarray(grid.values[:1], one_map(grid.template))
     xr.testing.assert_allclose(plain, field.isel(first, drop=True))
     assert plain.dims == field.isel(first).dims
     same(read_grid(field.isel(first).fillna(0)), read_grid(plain.fillna(0)))
@@ -195,7 +199,7 @@ def test_a_stacked_dimension_is_one_of_slices():
     grid = read_grid(field)
     assert (grid.template.extra, grid.values.shape) == (("ab",), (6, 6, 12))
     xr.testing.assert_identical(to_dataarray(grid.values, grid.template, "t"), field)
-    assert set(to_dataarray(grid.values[0], grid.template).coords) == {"lat", "lon"}
+    assert set(to_dataarray(grid.values[:1], one_map(grid.template)).coords) == {"lat", "lon"}
 
 
 # Errors --------------------------------------------------------------------------------------------------------------
@@ -323,11 +327,11 @@ def test_results_look_like_their_template():
     back = to_dataarray(grid.values, grid.template, "t", "K")
     assert back.attrs == {"units": "K", "source": "a model"}
     xr.testing.assert_identical(back.assign_attrs(field.attrs), field)
-    plain = to_dataarray(grid.values[0].astype("f4"), grid.template)
+    plain = to_dataarray(grid.values[0].astype("f4"), one_map(grid.template))
     assert (plain.dims, set(plain.coords), plain.dtype) == (("lon", "lat"), {"lat", "lon", "land", "run"}, np.float32)
     np.testing.assert_allclose(plain.values, field.isel(time=0).values, rtol=1e-6)
-    with pytest.raises(ValueError, match=re.escape("must be [6, 12] or [2, 6, 12]")):
-        to_dataarray(grid.values[:, :-1], grid.template)
+    with pytest.raises(ValueError, match="cannot reshape"):
+        to_dataarray(grid.values[:1], grid.template)
 
 
 def test_slices_may_keep_their_dimensions():
@@ -383,7 +387,6 @@ def points(n=60, seed=0):
         lambda lon, lat, y: (lon + np.arange(len(y)) ** 2 * 0.0371, lat, y),
         lambda lon, lat, y: (lon, lat * 4, y),
         lambda lon, lat, y: (0 * lon, lat, y),
-        lambda lon, lat, y: (lon, lat, y / 0.0),
         lambda lon, lat, y: (lon * np.nan, lat, y),
         lambda lon, lat, y: (np.arange(60) % 60, np.arange(60.0), y),  # a diagonal: 1 cell in 60
         lambda lon, lat, y: (lon[:0], lat[:0], y[:0]),
@@ -391,11 +394,4 @@ def points(n=60, seed=0):
 )
 def test_points_that_are_no_grid(change):
     assert grid_from_points(*points()) is not None
-    with np.errstate(divide="ignore"):
-        assert grid_from_points(*change(*points())) is None
-
-
-def test_points_of_different_lengths():
-    lon, lat, y = points()
-    with pytest.raises(ValueError, match=re.escape("[[60], [60], [59]]")):
-        grid_from_points(lon, lat, y[1:])
+    assert grid_from_points(*change(*points())) is None

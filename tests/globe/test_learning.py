@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harmonicgp.globe import HarmonicGPGlobe, learning
-from harmonicgp.globe.learning import GlobeModel, fields_evidence, maximise
+from harmonicgp.globe.learning import fields_evidence, latitude_span, maximise
+from harmonicgp.globe.model import GlobeModel
 from tests.features.common import grid
-from tests.globe.common import field
+from tests.globe.common import QUICK, field, holes, truth
 
 
 def test_strips_tell_what_the_whole_grid_tells(monkeypatch):
@@ -30,16 +31,6 @@ def test_strips_tell_what_the_whole_grid_tells(monkeypatch):
 
 
 MODEL = GlobeModel("rbf", 0.5, 1.3, 0.2, 9, 6, 36, -175.0)
-
-
-def test_inducing_latitudes_lie_evenly_and_never_at_a_pole():
-    latitudes = MODEL.latitudes()
-    assert len(latitudes) == 9
-    assert float(latitudes.abs().max()) == pytest.approx(80.0)
-    np.testing.assert_allclose(np.diff(latitudes), 20.0)
-    again = MODEL.with_logarithms(MODEL.logarithms)
-    np.testing.assert_allclose(again.logarithms, np.log([0.5, 1.3, 0.2]))
-    assert (again.m, again.t_max, again.order) == (9, 6, 36)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "matern32"])
@@ -59,12 +50,12 @@ def test_slopes_of_the_evidence_are_those_of_finite_differences(kernel, noise):
 def test_what_is_fixed_stays_and_the_evidence_rises():
     evidence = fields_evidence([grid(15.0)], "tight", torch.float64)
     model = replace(MODEL, order=24, t_max=5)
-    learned = maximise(model, evidence, 0.05, (False, True, False), 10)
+    learned = maximise(model, evidence, (False, True, False), 10)
     assert learned.model.scale == pytest.approx(1.3)
     assert learned.bound > evidence(model)[0] / evidence.cells
     assert learned.inverse[1].tolist() == [0.0, 0.0, 0.0]
     assert len(learned.history) <= 12
-    assert maximise(model, evidence, 0.05, (True, True, True)).model == model
+    assert maximise(model, evidence, (True, True, True), 10).model == model
 
 
 def test_strips_are_neighbouring_rows_with_cells():
@@ -79,31 +70,67 @@ def test_strips_are_neighbouring_rows_with_cells():
     assert learning.strips(small)[0] is small
 
 
-@given(rows=st.integers(1, 400), longitudes=st.integers(2, 800), extent=st.floats(1.0, 180.0), log=st.floats(5, 10))
-def test_the_largest_sizes_fit_into_memory(rows, longitudes, extent, log):
-    memory = 10.0**log
-    m, t_max = learning.largest_sizes(rows, longitudes, extent, memory)
-    assert 1 <= m <= rows
-    assert 0 <= t_max <= longitudes // 2
-    held = (t_max + 1) * m * (4.0 * rows + 24.0 * m) + 48.0 * rows * longitudes
-    assert m == 1 or held <= 0.75 * memory
-    assert learning.largest_sizes(rows, longitudes, extent, 2 * memory)[0] >= m
-
-
-def test_the_smallest_sizes_leave_a_small_residual():
-    latitudes = torch.linspace(-85, 85, 18)
-    large = replace(MODEL, m=60, t_max=60, order=120)
-    smallest = learning.smallest_sizes(large, latitudes)
-    assert smallest.m < large.m
-    assert smallest.t_max < large.t_max
-    assert learning.residual_share(smallest, latitudes) < 2 * learning.RESIDUAL_SHARE
-    assert learning.residual_share(replace(large, m=2), latitudes) > learning.RESIDUAL_SHARE
-    assert learning.smallest_sizes(replace(large, m=2), latitudes).m == 2  # too few already
-
-
 def test_some_of_many_fields_are_looked_at():
     fields = [grid(30.0, seed=k, fields=20) for k in range(9)]
     chosen = learning.sample_fields(fields)
     assert len(chosen) == 4
     assert all(len(each.values) <= 8 for each in chosen)
     assert learning.sample_fields(fields[:1])[0].latitudes is fields[0].latitudes
+
+
+def test_the_best_of_several_kernels_is_learned_on():
+    gp = HarmonicGPGlobe(**QUICK).fit(field(20.0))  # without holes: on strips
+    assert gp.kernel_ == max(gp.kernels_, key=gp.kernels_.get)
+    assert len({record["rows"] for record in gp.history_}) == 1
+    assert max(record["bound"] for record in gp.history_) == pytest.approx(gp.kernels_[gp.kernel_])
+
+
+def test_the_kernel_of_the_highest_bound_is_taken():
+    gp = HarmonicGPGlobe(**QUICK).fit(holes(field()))
+    assert set(gp.kernels_) == {"rbf", "matern32", "matern52"}
+    assert gp.kernel_ == max(gp.kernels_, key=gp.kernels_.get)
+
+
+def test_uneven_longitudes_need_the_rbf_kernel():
+    data = field().isel(lon=[0, 1, 3, 4, 8, 9])
+    data = data.assign_coords(lon=data.lon + np.sqrt(np.arange(6)))
+    with pytest.raises(ValueError, match="evenly spaced"):
+        HarmonicGPGlobe(kernel="matern32", **QUICK).fit(data)
+
+
+def test_many_scattered_points_are_learned_from_few(monkeypatch):
+    for name, value in (("ALL", 200), ("NEIGHBOURS", 40), ("ANYWHERE", 60)):
+        monkeypatch.setattr(learning, name, value)
+    rng = np.random.default_rng(0)
+    X = np.column_stack((rng.uniform(0, 360, 900), np.rad2deg(np.arcsin(rng.uniform(-1, 1, 900)))))
+    y = truth(X[:, 0], X[:, 1]) + 0.1 * rng.normal(size=900)
+    gp = HarmonicGPGlobe(progress=False, kernel="rbf", max_evaluations=20).fit(X[:700], y[:700])
+    assert gp.history_[0]["rows"] == 4 * 40 + 60
+    assert gp.scores(X[700:], y[700:])["rmse"] < 0.4
+
+
+def test_sizes_follow_from_memory_and_residual():
+    data = field(5.0, noise=0.2)
+    small = HarmonicGPGlobe(kernel="rbf", memory=6e6, **QUICK).fit(data)
+    large = HarmonicGPGlobe(kernel="rbf", **QUICK).fit(data)
+    assert small.n_inducing_ < 36
+    assert large.residual_share_ < 0.1
+    assert large.n_inducing_ < 36  # smooth: fewer latitudes than rows are enough
+
+
+@given(low=st.floats(-90, 90), height=st.floats(0, 180))
+def test_inducing_latitudes_surround_the_points(low, height):
+    high = min(90.0, low + height)
+    south, north = latitude_span(np.array([low, high]))
+    assert -90 <= south <= low <= high <= north <= 90
+    assert north - south >= 1.0
+    if high - low > 150:
+        assert (south, north) == (-90.0, 90.0)
+
+
+def test_given_numbers_are_kept():
+    known = {"lengthscale": 0.3, "field_std": 2.0, "noise_level": 0.1, "t_max": 6, "n_inducing": 8}
+    gp = HarmonicGPGlobe(kernel="rbf", progress=False, **known).fit(field(20.0))
+    found = {"lengthscale": gp.lengthscale_, "field_std": gp.field_std_, "noise_level": gp.noise_std_}
+    assert found | {"t_max": gp.t_max_, "n_inducing": gp.n_inducing_} == pytest.approx(known)
+    assert gp.history_ == []

@@ -219,13 +219,13 @@ def test_hostile_titles_are_only_letters(tmp_path):
         ((LON, LAT, []), "at least one panel"),
         ((LON, LAT, [Panel("a", SMOOTH.T)]), "transpose"),
         ((LON, LAT, [Panel("a", SMOOTH[0])]), "18 latitudes and 36 longitudes"),
-        ((LON, LAT + 20, [Panel("a", SMOOTH)]), "beyond the poles"),
+        ((LON, LAT + 20, [Panel("a", SMOOTH)]), "latitude 95, beyond ±90 degrees"),
         ((np.full(36, np.nan), LAT, [Panel("a", SMOOTH)]), "finite"),
         ((SMOOTH, LAT, [Panel("a", SMOOTH)]), "finite numbers"),
         ((np.empty(0), LAT, [Panel("a", SMOOTH[:, :0])]), "finite numbers"),
-        ((LON, np.zeros(18), [Panel("a", SMOOTH)]), "a latitude is there twice"),
-        ((np.r_[LON[:-1], LON[0]], LAT, [Panel("a", SMOOTH)]), "a longitude is there twice"),
-        ((np.zeros(36), LAT, [Panel("a", SMOOTH)]), "a longitude is there twice"),
+        ((LON, np.zeros(18), [Panel("a", SMOOTH)]), "the latitude 0 twice"),
+        ((np.r_[LON[:-1], LON[1]], LAT, [Panel("a", SMOOTH)]), "the longitude -165 twice"),
+        ((np.zeros(36), LAT, [Panel("a", SMOOTH)]), "the longitude 0 twice"),
     ],
 )
 def test_bad_grids_are_refused_and_old_files_kept(tmp_path, args, message):

@@ -9,8 +9,9 @@ import numpy as np
 
 from harmonicgp import HarmonicGPGlobe
 from harmonicgp.globe.cells import CellTable
+from harmonicgp.globe.fields import Points
 from harmonicgp.globe.grids import GridData
-from harmonicgp.globe.reading import PointData, read
+from harmonicgp.globe.reading import read
 from tests.globe.common import GIVEN, field, travelling, with_depth, xarray
 
 
@@ -30,7 +31,7 @@ def test_data_are_read_into_one_of_three_values():
     assert found.template is None
     np.testing.assert_array_equal(found.values, maps.values)
     scattered = read(X + np.random.default_rng(0).uniform(0, 5, X.shape), data.values.ravel(), 0.5, None)
-    assert isinstance(scattered, PointData)
+    assert isinstance(scattered, Points)
     np.testing.assert_array_equal(scattered.noise, np.full(72, 0.25))
     assert isinstance(read(travelling(), None, None, None), CellTable)
     cells = read(with_depth(), "heat", 0.5, None)

@@ -77,11 +77,11 @@ class LinearModel:
         ]
         self.elbo_, self.n_steps_ = -0.51, 200
         table = [
-            {"name": "one block", "cost": 1.0e9, "bound": -0.71, "round": 1},
-            {"name": "negation in 2 ways", "cost": 1.0e9, "bound": -0.51, "round": 2},
-            {"name": "negation in 3 ways", "cost": 1.0e9, "bound": None, "round": 1},
+            {"name": "one block", "cost": 1.0e9, "bound": -0.71, "round": 1, "chosen": False},
+            {"name": "negation in 2 ways", "cost": 1.0e9, "bound": -0.51, "round": 2, "chosen": True},
+            {"name": "negation in 3 ways", "cost": 1.0e9, "bound": None, "round": 1, "chosen": False},
         ]
-        self.symmetry_ = SimpleNamespace(name="negation in 2 ways", table=table)
+        self.symmetry_ = SimpleNamespace(name="negation in 2 ways", reason="", origin="search", table=table)
         self.validation_ = {"rmse": 0.31, "nll": 0.2, "coverage": 0.91, "rows": 100}
         self.timings_ = {"prepare": 0.1, "search": 75.0, "train": 6.0, "finish": 4000.0}
         self.warnings_ = ["column b has many missing values: they count as a level of their own."]

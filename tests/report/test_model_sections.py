@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from harmonicgp.diagnostics import write_report
-from harmonicgp.report import model_sections
+from harmonicgp.report.page import environment
 from tests.report.common import LinearClassifier, LinearModel, check, label, table
 
 
@@ -64,7 +64,7 @@ def test_steps_without_a_bound_and_one_block(tmp_path, quick):
     model.history_[3]["bound"] = float("nan")
     model.history_[19]["validation"] = float("nan")
     model.predict_components = lambda X: SimpleNamespace(labels=["all"], mean=np.zeros((1, len(X))))
-    model.symmetry_.table = []
+    model.symmetry_.table, model.symmetry_.origin = [], "asked"
     model.validation_ = {"rmse": [0.1, 0.2], "coverage": {0.9: 0.88}, "rows": 5}
     write_report(tmp_path / "r.html", model, X, y)
     page = check(tmp_path / "r.html")
@@ -81,8 +81,9 @@ def test_every_column_of_the_table_of_symmetries_is_explained(tmp_path, quick):
     X, y = table(80)
     model = LinearModel().fit(X, y)
     model.symmetry_ = suggest_symmetry(X, y, n_inducing=8, time_budget=0.1, progress=False)
-    assert {"name", *model_sections.LEGEND} == {key for row in model.symmetry_.table for key in row}
+    legend = environment().get_template("symmetry.html").make_module({"name": None}).legend
+    assert {"name", *legend} == {key for row in model.symmetry_.table for key in row}
     write_report(tmp_path / "r.html", model, X, y)
     words = check(tmp_path / "r.html").sections["symmetry"]
-    for key, meaning in model_sections.LEGEND.items():
+    for key, meaning in legend.items():
         assert f"{key.replace('_', ' ')}: {meaning}." in words

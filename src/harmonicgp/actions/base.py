@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +11,6 @@ import torch
 from torch import Tensor
 
 from harmonicgp._validation import check_points
-from harmonicgp.actions.folding import embed, nearest_image
 from harmonicgp.actions.linear import LinearParts, parts_by_matrices
 from harmonicgp.groups import Element, Group
 from harmonicgp.io.registry import ACTIONS, FieldType
@@ -96,8 +96,16 @@ class Action(ABC):
         self.check_fold(x)
         d = x.shape[-1]
         images = self.images(self.generic_point(d).to(x.device)[None])[:, 0]
-        parts = x.reshape(-1, d).split(self._fold_step(d))
-        places = [nearest_image(part, images, self.group, self.periods) for part in parts]
+        # The mean of an orbit is a fixed point; measured from it every element is linear.
+        center = images.mean(0)
+        center[list(self.periods)] = 0.0
+        W = self.embed(images - center)[self.group.inverses().to(x.device)]  # |w - s.x| = |-s.w - x|
+        places = []
+        for part in x.detach().reshape(-1, d).split(self._fold_step(d)):
+            nearness = self.embed(part.double() - center) @ W.mT
+            # Ties are between images that coincide up to rounding: take the first, so that rounding does not choose.
+            scale = 1e-9 * nearness.abs().amax(-1, keepdim=True)
+            places.append((nearness >= nearness.amax(-1, keepdim=True) - scale).to(torch.uint8).argmax(-1))
         return torch.cat(places).reshape(x.shape[:-1])
 
     def _fold_step(self, d: int) -> int:
@@ -128,8 +136,17 @@ class Action(ABC):
         return difference
 
     def embed(self, x: Tensor) -> Tensor:
-        """Circles as (cos, sin), so that the action is by isometries that fix the origin."""
-        return embed(x, self.periods)
+        """Circles as (cos, sin), so that the action is by isometries that fix the origin: [..., d] -> [..., d + circles]."""
+        if not self.periods:
+            return x
+        columns = []
+        for axis, column in enumerate(x.unbind(-1)):
+            if axis in self.periods:
+                angle = column * (2 * math.pi / self.periods[axis])
+                columns += [angle.cos(), angle.sin()]
+            else:
+                columns.append(column)
+        return torch.stack(columns, -1)
 
     # What the rest of the library asks of an action -----------------------------------------------------------------
 
@@ -191,6 +208,12 @@ class Action(ABC):
             )
         if d < self.min_dim:
             raise ValueError(f"{self!r} needs at least {self.min_dim} coordinates; {name} has {d}.")
+
+
+def replaced(x: Tensor, columns: dict[int, Tensor]) -> Tensor:
+    """The points x [..., d] with other values in some of their columns, which may have more leading axes."""
+    shape = next(iter(columns.values())).shape
+    return torch.stack([columns[k] if k in columns else x[..., k].expand(shape) for k in range(x.shape[-1])], -1)
 
 
 def _finite(x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from harmonicgp._validation import coordinates, whole_number
-from harmonicgp.actions.base import Action, register_action
+from harmonicgp.actions.base import Action, register_action, replaced
 from harmonicgp.groups import Cyclic
 
 
@@ -36,9 +36,7 @@ class Rotation(Action):
         c, i = c[s[..., 0]], i[s[..., 0]]
         p, q = self.plane
         a, b = x[..., p], x[..., q]
-        moved = {p: c * a - i * b, q: i * a + c * b}
-        shape = moved[p].shape
-        return torch.stack([moved[k] if k in moved else x[..., k].expand(shape) for k in range(x.shape[-1])], -1)
+        return replaced(x, {p: c * a - i * b, q: i * a + c * b})
 
     def mixed_columns(self, d: int) -> list[list[int]]:
         """The plane."""

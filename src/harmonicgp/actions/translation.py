@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harmonicgp._validation import whole_number
-from harmonicgp.actions.base import Action, register_action
+from harmonicgp.actions.base import Action, register_action, replaced
 from harmonicgp.actions.rotation import Rotation
 from harmonicgp.groups import Cyclic
 
@@ -47,9 +47,7 @@ class Translation(Action):
         shift = s[..., 0].to(x.dtype) * (self.period / self.order)
         a = x[..., self.axis]
         # The neutral element moves nothing, not even by rounding or to another name.
-        moved = torch.where(shift == 0, a, self._reduce(a + shift))
-        shape = moved.shape
-        return torch.stack([moved if k == self.axis else x[..., k].expand(shape) for k in range(x.shape[-1])], dim=-1)
+        return replaced(x, {self.axis: torch.where(shift == 0, a, self._reduce(a + shift))})
 
     def _reduce(self, a: Tensor) -> Tensor:
         """The name of a place on the circle that lies in [start, start + period)."""
@@ -58,11 +56,8 @@ class Translation(Action):
 
     def tidy(self, x: Tensor) -> Tensor:
         """Reduced to the period, and a place that rounding left just below its end named by its start."""
-        columns = list(x.unbind(-1))
-        a = self._reduce(columns[self.axis])
-        edge = self.start + self.period - self._edge
-        columns[self.axis] = torch.where(a >= edge, torch.full_like(a, self.start), a)
-        return torch.stack(columns, -1)
+        a, edge = self._reduce(x[..., self.axis]), self.start + self.period - self._edge
+        return replaced(x, {self.axis: a.masked_fill(a >= edge, self.start)})
 
     @property
     def _edge(self) -> float:
@@ -128,10 +123,9 @@ class Longitude(Translation):
 
     def tidy(self, x: Tensor) -> Tensor:
         """At a pole every longitude is the same point: it gets the longitude -180."""
-        columns = list(super().tidy(x).unbind(-1))
-        pole = columns[self.axis + 1].abs() >= 90.0
-        columns[self.axis] = torch.where(pole, torch.full_like(columns[self.axis], self.start), columns[self.axis])
-        return torch.stack(columns, -1)
+        x = super().tidy(x)
+        pole = x[..., self.axis + 1].abs() >= 90.0
+        return replaced(x, {self.axis: x[..., self.axis].masked_fill(pole, self.start)})
 
     def renumbered(self, columns: Sequence[int], width: int) -> Action:
         """Along the column that this one has become; the latitude must follow it."""

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
 import os
@@ -143,12 +144,9 @@ def _cache() -> Path:
 
 def _scratch() -> Path:
     """Without a home, or with one that cannot be written to: built anew in every process."""
-    return Path(_temporary().name)
-
-
-@lru_cache(maxsize=1)
-def _temporary() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="harmonicgp-")
+    folder = tempfile.mkdtemp(prefix="harmonicgp-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _processor() -> str:

@@ -10,13 +10,15 @@
  */
 #ifndef REAL
 
-#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tgmath.h>
 
-#define CHUNK 128
+#define CHUNK 128   /* columns taken together */
+#define SHORT 1024  /* terms of a sum in single precision */
+#define MOST_WAYS 3 /* of negation, that are done in registers */
 
 enum { RBF, MATERN12, MATERN32, MATERN52, RATIONAL_QUADRATIC, POWER };
 
@@ -33,9 +35,13 @@ typedef struct {
     double scale;
 } Problem;
 
-/* A sum whose terms may come in any order: a loop that the compiler may vectorise. */
 #define PRAGMA(text) _Pragma(#text)
-#define SUM(...) PRAGMA(omp simd reduction(+ : __VA_ARGS__))
+#define SUM(...) PRAGMA(omp simd reduction(+ : __VA_ARGS__)) /* whose terms may come in any order: vectorised */
+#define SIMD PRAGMA(GCC ivdep)                               /* whose rounds touch different numbers: vectorised */
+#define UNROLL PRAGMA(GCC unroll 16)                         /* whose ends are constants: what it indexes is in registers */
+#define INLINE inline __attribute__((always_inline))
+
+static const double factorials[] = {1, 1, 2, 6, 24, 120, 720, 5040, 40320, 362880, 3628800, 39916800, 479001600};
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
@@ -48,6 +54,7 @@ typedef struct {
 #define BIAS 127
 #define LOWEST -80.0f
 #define TINY 1e-18f
+#define TERMS 6
 #include "orbit.c"
 #undef REAL
 #undef SUFFIX
@@ -57,6 +64,7 @@ typedef struct {
 #undef BIAS
 #undef LOWEST
 #undef TINY
+#undef TERMS
 
 #define REAL double
 #define SUFFIX _double
@@ -66,6 +74,7 @@ typedef struct {
 #define BIAS 1023
 #define LOWEST -700.0
 #define TINY 1e-150
+#define TERMS 12
 #define DOUBLE
 #include "orbit.c"
 
@@ -73,44 +82,20 @@ typedef struct {
 
 #define NAME(x) JOIN(x, SUFFIX)
 
-#ifdef DOUBLE
-#define SQRT sqrt
-#else
-#define SQRT sqrtf
-#endif
-
 /* e^x for x <= 0: 2^k times a polynomial on half a power of two either way; zero where it nears the subnormal numbers, whose
  * arithmetic is a hundred times slower. */
-static inline REAL NAME(exp_)(REAL x) {
+static INLINE REAL NAME(exp_)(REAL x) {
     const int nothing = x < (REAL)LOWEST;
     x = nothing ? (REAL)LOWEST : x;
     REAL power = x * (REAL)1.4426950408889634 + MAGIC; /* whose last bits are k and the bias */
     REAL k = power - MAGIC;
 #ifdef DOUBLE
-    REAL r = (x - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10;
-    REAL p = 1.0 / 479001600;
-    p = p * r + 1.0 / 39916800;
-    p = p * r + 1.0 / 3628800;
-    p = p * r + 1.0 / 362880;
-    p = p * r + 1.0 / 40320;
-    p = p * r + 1.0 / 5040;
-    p = p * r + 1.0 / 720;
-    p = p * r + 1.0 / 120;
-    p = p * r + 1.0 / 24;
-    p = p * r + 1.0 / 6;
-    p = p * r + 0.5;
-    p = p * r + 1.0;
-    p = p * r + 1.0;
+    const REAL r = (x - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10;
 #else
-    REAL r = x - k * 0.69314718055994531f;
-    REAL p = 1.0f / 720;
-    p = p * r + 1.0f / 120;
-    p = p * r + 1.0f / 24;
-    p = p * r + 1.0f / 6;
-    p = p * r + 0.5f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
+    const REAL r = x - k * 0.69314718055994531f;
 #endif
+    REAL p = (REAL)(1 / factorials[TERMS]);
+    UNROLL for (int i = TERMS - 1; i >= 0; i--) p = p * r + (REAL)(1 / factorials[i]);
     BITS bits;
     memcpy(&bits, &power, sizeof bits);
     bits <<= MANTISSA;
@@ -119,7 +104,7 @@ static inline REAL NAME(exp_)(REAL x) {
 }
 
 /* log x for x >= 1: the exponent, and a series in (y - 1) / (y + 1) for y near one. */
-static inline REAL NAME(log_)(REAL x) {
+static INLINE REAL NAME(log_)(REAL x) {
     BITS bits;
     memcpy(&bits, &x, sizeof bits);
     BITS shift = (BITS)1 << (MANTISSA - 1);
@@ -127,33 +112,19 @@ static inline REAL NAME(log_)(REAL x) {
     bits -= e << MANTISSA;
     REAL y;
     memcpy(&y, &bits, sizeof y);
-    REAL s = (y - 1) / (y + 1), q = s * s, p = (REAL)1 / 13;
-#ifdef DOUBLE
-    p = 1.0 / 25;
-    p = p * q + 1.0 / 23;
-    p = p * q + 1.0 / 21;
-    p = p * q + 1.0 / 19;
-    p = p * q + 1.0 / 17;
-    p = p * q + 1.0 / 15;
-    p = p * q + 1.0 / 13;
-#endif
-    p = p * q + (REAL)1 / 11;
-    p = p * q + (REAL)1 / 9;
-    p = p * q + (REAL)1 / 7;
-    p = p * q + (REAL)1 / 5;
-    p = p * q + (REAL)1 / 3;
-    p = p * q + 1;
+    REAL s = (y - 1) / (y + 1), q = s * s, p = (REAL)1 / (2 * TERMS + 1);
+    UNROLL for (int i = TERMS - 1; i >= 0; i--) p = p * q + (REAL)1 / (REAL)(2 * i + 1);
     return (REAL)(int)e * (REAL)0.69314718055994531 + 2 * s * p;
 }
 
 /* x^exponent for exponents 0 .. 15, by squares and without branches. */
-static inline __attribute__((always_inline)) REAL NAME(raised)(REAL x, int exponent) {
+static INLINE REAL NAME(raised)(REAL x, int exponent) {
     const REAL x2 = x * x, x4 = x2 * x2, x8 = x4 * x4;
     return (exponent & 1 ? x : 1) * (exponent & 2 ? x2 : 1) * ((exponent & 4 ? x4 : 1) * (exponent & 8 ? x8 : 1));
 }
 
 /* f(t); `profile` is a constant wherever this is inlined. */
-static inline __attribute__((always_inline)) REAL NAME(value)(REAL t, const int profile, REAL alpha) {
+static INLINE REAL NAME(value)(REAL t, const int profile, REAL alpha) {
     if (profile == POWER) return NAME(raised)(t, (int)alpha);
     t = t < 0 ? 0 : t;
     if (profile == RBF) return NAME(exp_)((REAL)-0.5 * t);
@@ -161,17 +132,17 @@ static inline __attribute__((always_inline)) REAL NAME(value)(REAL t, const int 
         const REAL base = 1 + t / (2 * alpha), power = NAME(exp_)(-alpha * NAME(log_)(base));
         return base == base ? power : base; /* the logarithm takes a NaN's bits for a number */
     }
-    if (profile == MATERN12) return NAME(exp_)(-SQRT(t));
+    if (profile == MATERN12) return NAME(exp_)(-sqrt(t));
     if (profile == MATERN32) {
-        REAL r = SQRT((REAL)3 * t);
+        REAL r = sqrt((REAL)3 * t);
         return (1 + r) * NAME(exp_)(-r);
     }
-    REAL r = SQRT((REAL)5 * t);
+    REAL r = sqrt((REAL)5 * t);
     return (1 + r * (1 + r * ((REAL)1 / 3))) * NAME(exp_)(-r);
 }
 
 /* f'(t); f(t) and df/dalpha go to *f and *turned. */
-static inline __attribute__((always_inline)) REAL NAME(slope)(REAL t, const int profile, REAL alpha, REAL *f, REAL *turned) {
+static INLINE REAL NAME(slope)(REAL t, const int profile, REAL alpha, REAL *f, REAL *turned) {
     *turned = 0;
     if (profile == POWER) {
         int power = (int)alpha;
@@ -192,16 +163,16 @@ static inline __attribute__((always_inline)) REAL NAME(slope)(REAL t, const int 
         return (REAL)-0.5 * *f / base;
     }
     if (profile == MATERN12) {
-        REAL r = SQRT(t);
+        REAL r = sqrt(t);
         *f = NAME(exp_)(-r);
         return r < (REAL)TINY ? 0 : (REAL)-0.5 * *f / r; /* a kink: no direction is up */
     }
     if (profile == MATERN32) {
-        REAL r = SQRT((REAL)3 * t), e = NAME(exp_)(-r);
+        REAL r = sqrt((REAL)3 * t), e = NAME(exp_)(-r);
         *f = (1 + r) * e;
         return (REAL)-1.5 * e;
     }
-    REAL r = SQRT((REAL)5 * t), e = NAME(exp_)(-r);
+    REAL r = sqrt((REAL)5 * t), e = NAME(exp_)(-r);
     *f = (1 + r * (1 + r * ((REAL)1 / 3))) * e;
     return (REAL)(-5.0 / 6) * (1 + r) * e;
 }
@@ -225,177 +196,106 @@ static inline __attribute__((always_inline)) REAL NAME(slope)(REAL t, const int 
     default: call(3);          \
     }
 
-/* f(t) in place for `count` numbers. */
-static void NAME(values)(const Problem *p, REAL *restrict t, int64_t count) {
+/* f of the numbers first .. last, in place. */
+int NAME(harmonicgp_values)(const Problem *p, int64_t first, int64_t last, REAL *restrict t) {
     const REAL alpha = (REAL)p->parameter;
 #define CALL(profile) \
-    for (int64_t j = 0; j < count; j++) t[j] = NAME(value)(t[j], profile, alpha)
+    for (int64_t j = first; j < last; j++) t[j] = NAME(value)(t[j], profile, alpha)
     EVERY_PROFILE(CALL)
 #undef CALL
+    return 0;
 }
 
-/* t becomes g f'(t); returns sum g f(t), and adds sum g df/dalpha to *by_alpha. */
-static double NAME(slopes)(const Problem *p, REAL *restrict t, const REAL *restrict g, int64_t count, double *by_alpha) {
+/* The numbers first .. last of t become g f'(t); sum g f(t) joins totals[0], sum g df/dalpha totals[1]. */
+int NAME(harmonicgp_slopes)(const Problem *p, int64_t first, int64_t last, REAL *restrict t, const REAL *restrict g,
+                            double *totals) {
     const REAL alpha = (REAL)p->parameter;
-    REAL total = 0, turned = 0;
-#define CALL(profile)                                                   \
-    SUM(total, turned)                                                  \
-    for (int64_t j = 0; j < count; j++) {                               \
+    for (; first < last; first += SHORT) {
+        const int64_t end = last - first < SHORT ? last : first + SHORT;
+        REAL total = 0, turned = 0;
+#define CALL(profile)                                                       \
+    SUM(total, turned)                                                      \
+    for (int64_t j = first; j < end; j++) {                                 \
         REAL f, turn, slope = NAME(slope)(t[j], profile, alpha, &f, &turn); \
-        total += g[j] * f;                                              \
-        turned += g[j] * turn;                                          \
-        t[j] = g[j] * slope;                                            \
+        total += g[j] * f;                                                  \
+        turned += g[j] * turn;                                              \
+        t[j] = g[j] * slope;                                                \
+    }
+        EVERY_PROFILE(CALL)
+#undef CALL
+        totals[0] += total;
+        totals[1] += turned;
+    }
+    return 0;
+}
+
+/* Negations in up to three ways, all in registers: t_s = base +- x +- y +- z, profile, butterflies. There is a minus where the bit of
+ * a way is set in s; the first way has the highest bit. `ways` is a constant wherever these are inlined. */
+static INLINE void NAME(signs)(const int ways, const REAL *restrict base, const REAL *restrict inner, int64_t j, REAL *t) {
+    t[0] = base[j];
+    UNROLL for (int k = 0; k < ways; k++)
+        UNROLL for (int s = 0; s < 1 << ways; s += 2 << (ways - 1 - k)) {
+            t[s + (1 << (ways - 1 - k))] = t[s] - inner[k * CHUNK + j];
+            t[s] += inner[k * CHUNK + j];
+        }
+}
+
+static INLINE void NAME(walsh)(const int ways, REAL *t) {
+    UNROLL for (int k = 0; k < ways; k++)
+        UNROLL for (int s = 0; s < 1 << ways; s++)
+            if (!(s >> k & 1)) {
+                const REAL sum = t[s] + t[s + (1 << k)];
+                t[s + (1 << k)] = t[s] - t[s + (1 << k)];
+                t[s] = sum;
+            }
+}
+
+static INLINE void NAME(negated)(const int ways, const Problem *p, const REAL *restrict base, const REAL *restrict inner,
+                                 int64_t c, REAL *restrict out) {
+    const REAL alpha = (REAL)p->parameter, scale = (REAL)p->scale / (REAL)p->order;
+    const int64_t apart = p->m * p->n;
+#define CALL(profile)                                                                                \
+    SIMD                                                                                             \
+    for (int64_t j = 0; j < c; j++) {                                                                \
+        REAL t[1 << MOST_WAYS];                                                                      \
+        NAME(signs)(ways, base, inner, j, t);                                                        \
+        UNROLL for (int s = 0; s < 1 << ways; s++) t[s] = scale * NAME(value)(t[s], profile, alpha); \
+        NAME(walsh)(ways, t);                                                                        \
+        UNROLL for (int s = 0; s < 1 << ways; s++) out[j + s * apart] = t[s];                        \
     }
     EVERY_PROFILE(CALL)
 #undef CALL
-    *by_alpha += turned;
-    return total;
 }
-
-/* Negations in none, one, two or three ways, all in registers: t_s = base +- x +- y +- z, profile, butterflies. Variables have names,
- * not places in an array, since compilers vectorise the one and not the other. */
-#define BUTTERFLY(x, y)      \
-    {                        \
-        const REAL sum = x + y; \
-        y = x - y;           \
-        x = sum;             \
-    }
-#define WALSH2(t) BUTTERFLY(t##0, t##1)
-#define WALSH4(t) BUTTERFLY(t##0, t##1) BUTTERFLY(t##2, t##3) BUTTERFLY(t##0, t##2) BUTTERFLY(t##1, t##3)
-#define WALSH8(t)                                                                                               \
-    BUTTERFLY(t##0, t##1) BUTTERFLY(t##2, t##3) BUTTERFLY(t##4, t##5) BUTTERFLY(t##6, t##7)                     \
-    BUTTERFLY(t##0, t##2) BUTTERFLY(t##1, t##3) BUTTERFLY(t##4, t##6) BUTTERFLY(t##5, t##7)                     \
-    BUTTERFLY(t##0, t##4) BUTTERFLY(t##1, t##5) BUTTERFLY(t##2, t##6) BUTTERFLY(t##3, t##7)
-#define SIGNS2 REAL t0 = base[j] + z[j], t1 = base[j] - z[j];
-#define SIGNS4                                          \
-    REAL t0 = base[j] + y[j], t2 = base[j] - y[j];      \
-    REAL t1 = t0 - z[j], t3 = t2 - z[j];                \
-    t0 += z[j];                                         \
-    t2 += z[j];
-#define SIGNS8                                          \
-    REAL t0 = base[j] + x[j], t4 = base[j] - x[j];      \
-    REAL t2 = t0 - y[j], t6 = t4 - y[j];                \
-    t0 += y[j];                                         \
-    t4 += y[j];                                         \
-    REAL t1 = t0 - z[j], t3 = t2 - z[j], t5 = t4 - z[j], t7 = t6 - z[j]; \
-    t0 += z[j];                                         \
-    t2 += z[j];                                         \
-    t4 += z[j];                                         \
-    t6 += z[j];
-#define VALUE(t) t = scale * NAME(value)(t, profile, alpha);
-
-static inline __attribute__((always_inline)) void NAME(negated)(const int ways, const int profile, REAL alpha, REAL scale,
-                                                                const REAL *restrict base, const REAL *restrict inner,
-                                                                int64_t c, REAL *restrict out, int64_t apart) {
-    const REAL *restrict z = inner + (ways - 1) * CHUNK, *restrict y = z - (ways > 1) * CHUNK, *restrict x = inner;
-    if (ways == 0)
-        for (int64_t j = 0; j < c; j++) out[j] = scale * NAME(value)(base[j], profile, alpha);
-    else if (ways == 1)
-#pragma GCC ivdep
-        for (int64_t j = 0; j < c; j++) {
-            SIGNS2 VALUE(t0) VALUE(t1) WALSH2(t)
-            out[j] = t0;
-            out[j + apart] = t1;
-        }
-    else if (ways == 2)
-#pragma GCC ivdep
-        for (int64_t j = 0; j < c; j++) {
-            SIGNS4 VALUE(t0) VALUE(t1) VALUE(t2) VALUE(t3) WALSH4(t)
-            out[j] = t0;
-            out[j + apart] = t1;
-            out[j + 2 * apart] = t2;
-            out[j + 3 * apart] = t3;
-        }
-    else
-#pragma GCC ivdep
-        for (int64_t j = 0; j < c; j++) {
-            SIGNS8 VALUE(t0) VALUE(t1) VALUE(t2) VALUE(t3) VALUE(t4) VALUE(t5) VALUE(t6) VALUE(t7) WALSH8(t)
-            out[j] = t0;
-            out[j + apart] = t1;
-            out[j + 2 * apart] = t2;
-            out[j + 3 * apart] = t3;
-            out[j + 4 * apart] = t4;
-            out[j + 5 * apart] = t5;
-            out[j + 6 * apart] = t6;
-            out[j + 7 * apart] = t7;
-        }
-}
-
-/* The same for the profile of the problem. */
-static inline __attribute__((always_inline)) void NAME(any_negated)(const int ways, const Problem *p, REAL alpha, REAL scale,
-                                                                    const REAL *restrict base, const REAL *restrict inner,
-                                                                    int64_t c, REAL *restrict out, int64_t apart) {
-#define CALL(profile) NAME(negated)(ways, profile, alpha, scale, base, inner, c, out, apart)
-    EVERY_PROFILE(CALL)
-#undef CALL
-}
-
-#define GRADIENT(s) REAL g##s = shrink * from[j + s * apart];
-#define KEEP(s)                  \
-    t[s * CHUNK + j] = t##s;     \
-    g[s * CHUNK + j] = g##s;
-#define TAKE(s) REAL t##s = t[s * CHUNK + j];
 
 /* On the way back, in three loops that stay in the first-level cache (compilers do not vectorise all of it in one): the arguments
  * t_s and the gradients g_s of every element; `slopes`, which makes g_s f'(t_s) of t_s; and the gradients of base, to `all`, and of each
  * part, to back[part]: the Walsh coefficient of a single way is what belongs to it. */
-static inline __attribute__((always_inline)) void NAME(spread)(const int ways, REAL shrink, const REAL *restrict base,
-                                                               const REAL *restrict inner, int64_t c,
-                                                               const REAL *restrict from, int64_t apart, REAL *restrict t,
-                                                               REAL *restrict g) {
-    const REAL *restrict z = inner + (ways - 1) * CHUNK, *restrict y = z - (ways > 1) * CHUNK, *restrict x = inner;
-    if (ways == 0)
-        for (int64_t j = 0; j < c; j++) {
-            t[j] = base[j];
-            g[j] = shrink * from[j];
+static INLINE void NAME(spread)(const int ways, const Problem *p, const REAL *restrict base, const REAL *restrict inner, int64_t c,
+                                const REAL *restrict from, REAL *restrict t, REAL *restrict g) {
+    const REAL shrink = (REAL)1 / (REAL)p->order;
+    const int64_t apart = p->m * p->n;
+    SIMD
+    for (int64_t j = 0; j < c; j++) {
+        REAL arguments[1 << MOST_WAYS], gradients[1 << MOST_WAYS];
+        UNROLL for (int s = 0; s < 1 << ways; s++) gradients[s] = shrink * from[j + s * apart];
+        NAME(walsh)(ways, gradients);
+        NAME(signs)(ways, base, inner, j, arguments);
+        UNROLL for (int s = 0; s < 1 << ways; s++) {
+            t[s * CHUNK + j] = arguments[s];
+            g[s * CHUNK + j] = gradients[s];
         }
-    else if (ways == 1)
-#pragma GCC ivdep
-        for (int64_t j = 0; j < c; j++) {
-            GRADIENT(0) GRADIENT(1) WALSH2(g) SIGNS2 KEEP(0) KEEP(1)
-        }
-    else if (ways == 2)
-#pragma GCC ivdep
-        for (int64_t j = 0; j < c; j++) {
-            GRADIENT(0) GRADIENT(1) GRADIENT(2) GRADIENT(3) WALSH4(g) SIGNS4 KEEP(0) KEEP(1) KEEP(2) KEEP(3)
-        }
-    else
-#pragma GCC ivdep
-        for (int64_t j = 0; j < c; j++) {
-            GRADIENT(0) GRADIENT(1) GRADIENT(2) GRADIENT(3) GRADIENT(4) GRADIENT(5) GRADIENT(6) GRADIENT(7) WALSH8(g)
-            SIGNS8 KEEP(0) KEEP(1) KEEP(2) KEEP(3) KEEP(4) KEEP(5) KEEP(6) KEEP(7)
-        }
+    }
 }
 
-static inline __attribute__((always_inline)) void NAME(collected)(const int ways, const REAL *restrict t, int64_t c,
-                                                                  REAL *restrict all, REAL *restrict back) {
-    REAL *restrict bz = back + (ways - 1) * CHUNK, *restrict by = bz - (ways > 1) * CHUNK, *restrict bx = back;
-    if (ways == 0)
-        memcpy(all, t, (size_t)c * sizeof(REAL));
-    else if (ways == 1)
-#pragma GCC ivdep
-        for (int64_t j = 0; j < c; j++) {
-            TAKE(0) TAKE(1) WALSH2(t)
-            all[j] = t0;
-            bz[j] = t1;
-        }
-    else if (ways == 2)
-#pragma GCC ivdep
-        for (int64_t j = 0; j < c; j++) {
-            TAKE(0) TAKE(1) TAKE(2) TAKE(3) WALSH4(t)
-            all[j] = t0;
-            bz[j] = t1;
-            by[j] = t2;
-        }
-    else
-#pragma GCC ivdep
-        for (int64_t j = 0; j < c; j++) {
-            TAKE(0) TAKE(1) TAKE(2) TAKE(3) TAKE(4) TAKE(5) TAKE(6) TAKE(7) WALSH8(t)
-            all[j] = t0;
-            bz[j] = t1;
-            by[j] = t2;
-            bx[j] = t4;
-        }
+static INLINE void NAME(collected)(const int ways, const REAL *restrict t, int64_t c, REAL *restrict all, REAL *restrict back) {
+    SIMD
+    for (int64_t j = 0; j < c; j++) {
+        REAL own[1 << MOST_WAYS];
+        UNROLL for (int s = 0; s < 1 << ways; s++) own[s] = t[s * CHUNK + j];
+        NAME(walsh)(ways, own);
+        all[j] = own[0];
+        UNROLL for (int k = 0; k < ways; k++) back[k * CHUNK + j] = own[1 << (ways - 1 - k)];
+    }
 }
 
 /* The Walsh-Hadamard transform over s, in place; bit k of s is the way of stride 2^k. */
@@ -462,28 +362,15 @@ static void NAME(arguments)(const Problem *p, const REAL *C, const REAL *restric
     }
 }
 
-/* into = sum_s w[s] t[s] */
-static void NAME(weighed)(const REAL *restrict w, const REAL *restrict t, int64_t order, int64_t c, REAL *restrict into) {
+/* into = sum_s w[s apart] t[s] */
+static void NAME(weighed)(const REAL *restrict w, int64_t apart, const REAL *restrict t, int64_t order, int64_t c,
+                          REAL *restrict into) {
     for (int64_t j = 0; j < c; j++) into[j] = w[0] * t[j];
     for (int64_t s = 1; s < order; s++) {
         const REAL *restrict x = t + s * CHUNK;
-        REAL weight = w[s];
+        const REAL weight = w[s * apart];
         for (int64_t j = 0; j < c; j++) into[j] += weight * x[j];
     }
-}
-
-/* f of numbers first .. last, in place; and t into g f'(t) with the totals of harmonicgp_backward. */
-int NAME(harmonicgp_values)(const Problem *p, int64_t first, int64_t last, REAL *t) {
-    NAME(values)(p, t + first, last - first);
-    return 0;
-}
-
-int NAME(harmonicgp_slopes)(const Problem *p, int64_t first, int64_t last, REAL *t, const REAL *g, double *totals) {
-    for (; first < last; first += CHUNK) { /* sums in single precision stay short */
-        int64_t count = last - first < CHUNK ? last - first : CHUNK;
-        totals[0] += NAME(slopes)(p, t + first, g + first, count, totals + 1);
-    }
-    return 0;
 }
 
 /* Rows first .. last of real [reals][m][n] and complex [pairs][m][n][2]; W is [reals + 2 pairs][order], imaginary after real. */
@@ -493,32 +380,29 @@ int NAME(harmonicgp_forward)(const Problem *p, int64_t first, int64_t last, cons
     REAL *work = malloc((size_t)(p->order + p->parts + 3) * CHUNK * sizeof(REAL));
     if (!work) return 1;
     REAL *t = work, *inner = t + p->order * CHUNK, *one = inner + p->parts * CHUNK, *two = one + CHUNK, *base = two + CHUNK;
-    const REAL alpha = (REAL)p->parameter;
     REAL scale = (REAL)p->scale / (p->ways ? (REAL)p->order : 1);
     for (int64_t i = first; i < last; i++)
         for (int64_t start = 0; start < p->n; start += CHUNK) {
             int64_t c = p->n - start < CHUNK ? p->n - start : CHUNK;
             NAME(products)(p, a, b, U, V, comps, ends, i, start, c, inner, base);
-            if (p->negation && p->ways <= 3) {
+            if (p->negation && p->ways <= MOST_WAYS) {
                 const REAL *moving = inner + p->rest * CHUNK;
                 REAL *into = real + i * p->n + start;
-                const int64_t apart = p->m * p->n;
-#define NEGATED(ways) NAME(any_negated)(ways, p, alpha, scale, base, moving, c, into, apart)
+#define NEGATED(ways) NAME(negated)(ways, p, base, moving, c, into)
                 EVERY_WAY(NEGATED)
 #undef NEGATED
                 continue;
             }
             NAME(arguments)(p, C, base, inner, c, t);
-            if (c == CHUNK)
-                NAME(values)(p, t, p->order * CHUNK);
-            else
-                for (int64_t s = 0; s < p->order; s++) NAME(values)(p, t + s * CHUNK, c);
+            const int64_t together = c == CHUNK ? p->order : 1;
+            for (int64_t s = 0; s < p->order; s += together)
+                NAME(harmonicgp_values)(p, s * CHUNK, (s + together - 1) * CHUNK + c, t);
             if (p->ways) NAME(butterflies)(t, p->order, c);
             for (int64_t o = 0; o < p->reals; o++) {
                 const REAL *restrict from = t + o * CHUNK;
                 REAL *restrict into = real + (o * p->m + i) * p->n + start;
                 if (!p->ways) {
-                    NAME(weighed)(W + o * p->order, t, p->order, c, one);
+                    NAME(weighed)(W + o * p->order, 1, t, p->order, c, one);
                     from = one;
                 }
                 for (int64_t j = 0; j < c; j++) into[j] = scale * from[j];
@@ -526,8 +410,8 @@ int NAME(harmonicgp_forward)(const Problem *p, int64_t first, int64_t last, cons
             for (int64_t o = 0; o < p->pairs; o++) {
                 const REAL *w = W + (p->reals + o) * p->order;
                 REAL *restrict into = complex_ + 2 * ((o * p->m + i) * p->n + start);
-                NAME(weighed)(w, t, p->order, c, one);
-                NAME(weighed)(w + p->pairs * p->order, t, p->order, c, two);
+                NAME(weighed)(w, 1, t, p->order, c, one);
+                NAME(weighed)(w + p->pairs * p->order, 1, t, p->order, c, two);
                 for (int64_t j = 0; j < c; j++) {
                     into[2 * j] = scale * one[j];
                     into[2 * j + 1] = scale * two[j];
@@ -586,17 +470,17 @@ int NAME(harmonicgp_backward)(const Problem *p, int64_t first, int64_t last, con
     if (!work) return 1;
     REAL *t = work, *g = t + p->order * CHUNK, *inner = g + p->order * CHUNK, *back = inner + p->parts * CHUNK;
     REAL *one = back + p->parts * CHUNK, *two = one + CHUNK, *base = two + CHUNK;
-    REAL shrink = (REAL)1 / (p->ways ? (REAL)p->order : 1), scale = (REAL)p->scale;
+    const REAL scale = (REAL)p->scale;
     for (int64_t i = first; i < last; i++) {
         REAL row = 0;
         if (!comps) memset(by_U + i * p->width, 0, (size_t)p->width * sizeof(REAL));
         for (int64_t start = 0; start < p->n; start += CHUNK) {
             int64_t c = p->n - start < CHUNK ? p->n - start : CHUNK;
             NAME(products)(p, a, b, U, V, comps, ends, i, start, c, inner, base);
-            const int fused = p->negation && p->ways <= 3;
+            const int fused = p->negation && p->ways <= MOST_WAYS;
             const REAL *moving = inner + p->rest * CHUNK, *from = real + i * p->n + start;
             REAL *parts = back + p->rest * CHUNK;
-#define SPREAD(ways) NAME(spread)(ways, shrink, base, moving, c, from, p->m * p->n, t, g)
+#define SPREAD(ways) NAME(spread)(ways, p, base, moving, c, from, t, g)
             if (fused) {
                 EVERY_WAY(SPREAD)
             } else {
@@ -604,19 +488,16 @@ int NAME(harmonicgp_backward)(const Problem *p, int64_t first, int64_t last, con
                 NAME(gathered)(p, W, real, complex_, i, start, c, g, one, two);
             }
 #undef SPREAD
-            if (c == CHUNK)
-                totals[0] += NAME(slopes)(p, t, g, p->order * CHUNK, totals + 1);
-            else
-                for (int64_t s = 0; s < p->order; s++)
-                    totals[0] += NAME(slopes)(p, t + s * CHUNK, g + s * CHUNK, c, totals + 1);
+            const int64_t together = c == CHUNK ? p->order : 1;
+            for (int64_t s = 0; s < p->order; s += together)
+                NAME(harmonicgp_slopes)(p, s * CHUNK, (s + together - 1) * CHUNK + c, t, g, totals);
 #define COLLECT(ways) NAME(collected)(ways, t, c, one, parts)
             if (fused) {
                 EVERY_WAY(COLLECT)
                 if (p->rest) memcpy(back, one, (size_t)c * sizeof(REAL));
             } else {
-                memcpy(one, t, (size_t)c * sizeof(REAL));
-                for (int64_t s = 1; s < p->order; s++)
-                    for (int64_t j = 0; j < c; j++) one[j] += t[s * CHUNK + j];
+                const REAL every = 1;
+                NAME(weighed)(&every, 0, t, p->order, c, one);
             }
 #undef COLLECT
             REAL *restrict columns = by_b + start;
@@ -629,15 +510,7 @@ int NAME(harmonicgp_backward)(const Problem *p, int64_t first, int64_t last, con
             int64_t r = 0;
             for (int64_t k = 0; k < p->parts; k++) {
                 REAL *restrict e = back + k * CHUNK;
-                if (!fused) {
-                    REAL w = C[k];
-                    for (int64_t j = 0; j < c; j++) e[j] = w * t[j];
-                    for (int64_t s = 1; s < p->order; s++) {
-                        const REAL *restrict x = t + s * CHUNK;
-                        w = C[s * p->parts + k];
-                        for (int64_t j = 0; j < c; j++) e[j] += w * x[j];
-                    }
-                }
+                if (!fused) NAME(weighed)(C + k, p->parts, t, p->order, c, e);
                 if (comps) {
                     REAL *restrict into = by_comps + (k * p->m + i) * p->n + start;
                     for (int64_t j = 0; j < c; j++) into[j] = scale * e[j];
@@ -663,6 +536,5 @@ int NAME(harmonicgp_backward)(const Problem *p, int64_t first, int64_t last, con
 }
 
 #undef NAME
-#undef SQRT
 
 #endif

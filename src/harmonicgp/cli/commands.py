@@ -10,22 +10,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from harmonicgp.cli import options as opt
-from harmonicgp.cli.benches import run_suite, suites
 from harmonicgp.cli.failures import GuardedGroup, UsageError
-from harmonicgp.cli.fields import (
-    fit_field,
-    is_field,
-    predict_field,
-    refuse_field_options,
-    refuse_table_options,
-    say_field,
-)
-from harmonicgp.cli.models import FitRun, fit_table, load_any, load_fitted, score_rows
+from harmonicgp.cli.fields import fit_field, is_field, predict_field, say_field
+from harmonicgp.cli.models import fit_table, load_any, load_fitted, score_rows
 from harmonicgp.cli.predictions import predict_table
 from harmonicgp.cli.symmetries import as_options
-from harmonicgp.cli.tables import TableTask, errors_column, per_row, read_rows, target_frame, with_target
+from harmonicgp.cli.tables import TableTask, known_errors, read_rows, target_frame, with_target
 from harmonicgp.cli.words import Speaker, count, listing, say_fit, say_novelty, score_words
 
 app = typer.Typer(
@@ -35,6 +28,11 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+
+
+#: Arguments of `fit` that are no settings of a model, and those that only fields have.
+_OF_EVERY_FIT = ("table", "target", "output", "test_fraction", "seed", "quiet", "debug")
+_OF_FIELDS = ("by", "t_max", "covariate")
 
 
 def main() -> None:
@@ -88,7 +86,7 @@ def root(
 def fit(
     table: opt.TABLE,
     target: opt.TARGET,
-    output: Annotated[Path, opt.output_option("MODEL", "Where the model goes, such as model.hgp.")],
+    output: Annotated[Path, Option("--output", "-o", metavar="MODEL", help="Where the model goes, such as model.hgp.")],
     columns: opt.COLUMNS = None,
     drop: opt.DROP = None,
     weight: opt.WEIGHT = None,
@@ -120,33 +118,17 @@ def fit(
     left out. Of a netCDF file the target is a variable with longitudes and latitudes; missing cells are left out, and further
     dimensions, such as time, are inputs (or slices, with --by).
     """
+    options = {name: value for name, value in opt.given(**locals()).items() if name not in _OF_EVERY_FIT}
     opt.check_outputs([output, *([report] if report else [])], inputs=[table])
-    shared = opt.given(kernel=kernel, n_inducing=n_inducing)
-    of_tables = opt.given(
-        columns=columns,
-        drop=drop,
-        weight=weight,
-        noise_std=noise_std,
-        classify=classify or None,
-        missing=missing,
-        target_transform=target_transform,
-        likelihood=likelihood,
-        calibration=calibration,
-        symmetry=symmetry,
-        warp=warp,
-        max_steps=max_steps,
-        time_budget=time_budget,
-        checkpoint_dir=checkpoint_dir,
-        report=report,
-    )
-    of_fields = opt.given(by=by, t_max=t_max, covariate=covariate)
-    run = FitRun(output, report, test_fraction, seed, Speaker(quiet))
-    if is_field(table):
-        refuse_table_options(of_tables, "a fit")
-        fit_field(table, target, shared | of_fields, run)
-    else:
-        refuse_field_options(of_fields)
-        fit_table(table, target, shared | of_tables, run)
+    of_fields = opt.flags(name for name in options if name in _OF_FIELDS)
+    of_tables = opt.flags(name for name in options if name not in (*_OF_FIELDS, "kernel", "n_inducing"))
+    field = is_field(table)
+    if field and of_tables:
+        raise UsageError(f"a fit of a netCDF file takes no {listing(of_tables)}.")
+    if not field and of_fields:
+        raise UsageError(f"{of_fields[0]} is for netCDF files.")
+    fit_rows = fit_field if field else fit_table
+    fit_rows(table, target, options, output, test_fraction, seed, Speaker(quiet))
 
 
 @app.command(
@@ -160,16 +142,14 @@ def fit(
 def predict(
     model: opt.MODEL,
     table: opt.TABLE,
-    output: Annotated[Path, opt.output_option("OUT", "A .csv, .tsv or .parquet file.")],
+    output: Annotated[Path, Option("--output", "-o", metavar="OUT", help="A .csv, .tsv or .parquet file.")],
     keep: Annotated[
-        list[str] | None, opt.option("--keep", metavar="COL", help="Write this column of TABLE, not all; repeatable.")
+        list[str] | None, Option("--keep", metavar="COL", help="Write this column of TABLE, not all; repeatable.")
     ] = None,
     quantiles: Annotated[
-        str | None, opt.option("--quantiles", metavar="Q,...", help="0.025,0.975 makes COL_q2.5 and COL_q97.5.")
+        str | None, Option("--quantiles", metavar="Q,...", help="0.025,0.975 makes COL_q2.5 and COL_q97.5.")
     ] = None,
-    latent: Annotated[
-        bool, opt.option("--latent", help="The function without the noise: COL_f_mean, COL_f_std.")
-    ] = False,
+    latent: Annotated[bool, Option("--latent", help="The function without the noise: COL_f_mean, COL_f_std.")] = False,
     noise_std: opt.NOISE_STD = None,
     quiet: opt.QUIET = False,
     debug: opt.DEBUG = False,
@@ -182,7 +162,8 @@ def predict(
     say = Speaker(quiet)
     opt.check_outputs([output], inputs=[table, model])
     if is_field(table):
-        refuse_table_options({"keep": keep, "quantiles": quantiles, "noise_std": noise_std}, "a prediction")
+        if of_tables := opt.flags(opt.given(keep=keep, quantiles=quantiles, noise_std=noise_std)):
+            raise UsageError(f"a prediction of a netCDF file takes no {listing(of_tables)}.")
         predict_field(model, table, output, latent, say)
     else:
         predict_table(model, table, output, say, keep or [], opt.parse_levels(quantiles), latent, noise_std)
@@ -192,14 +173,12 @@ def predict(
 def report(
     model: opt.MODEL,
     table: opt.TABLE,
-    output: Annotated[Path, opt.output_option("HTML", "Where the report goes.")],
+    output: Annotated[Path, Option("--output", "-o", metavar="HTML", help="Where the report goes.")],
     noise_std: opt.NOISE_STD = None,
     quiet: opt.QUIET = False,
     debug: opt.DEBUG = False,
 ) -> None:
     """Score a model on a table that has its target, and write a report."""
-    from harmonicgp.report.novelty import Novelty, ignore_unseen
-
     say = Speaker(quiet)
     opt.check_outputs([output], inputs=[table, model])
     fitted = load_fitted(model)
@@ -209,14 +188,11 @@ def report(
     data = read_rows(table, say, wanted, [*fitted.level_names(), *labels])
     features = opt.inputs_of(fitted, data.column_names, model.name, table.name, targets)
     data = with_target(data, targets, table.name, say)
-    X = data.select(features)
-    errors = errors_column(fitted, noise_std, data, table.name)
-    if errors:
-        say("noise", errors)
-    known_errors = per_row(data, errors) if errors else None
-    novelty = Novelty.of(fitted, X)
-    with ignore_unseen():
-        scores = score_rows(fitted, X, target_frame(data, targets), output, known_errors, file=model)
+    errors = known_errors(fitted, noise_std, data, table.name)
+    if errors is not None:
+        say("noise", errors.name)
+    y = target_frame(data, targets)
+    scores, novelty = score_rows(fitted, data.select(features), y, output, errors, file=model)
     say("scores", f"on {count(len(data), 'row')}, {score_words(scores)}")
     say("report", str(output))
     say_novelty(novelty, fitted, say)
@@ -249,18 +225,21 @@ def suggest(
     kernel its inducing points leave (less is better) and its bound on the log likelihood, in nats a row, against one block of
     ordinary inducing points at equal cost. Negations are about the mean of each column. A symmetry of the inputs need not pay.
     """
+    from harmonicgp.symmetry.choice import PICTURES
+    from harmonicgp.symmetry.suggest import suggest_symmetry
+
     say, kinds = Speaker(quiet), opt.parse_columns(columns or [])
     if picture is not None:
         opt.check_outputs([picture], inputs=[table])
-        if picture.suffix.lower() not in opt.PICTURES:
-            raise UsageError(f"--picture draws {listing(opt.PICTURES)} files; got {picture}.")
+        if picture.suffix.lower() not in PICTURES:
+            raise UsageError(f"--picture draws {listing(PICTURES)} files; got {picture}.")
     opt.check_course(0.0, None, time_budget)
     task = TableTask.read(table, target, kinds, say, drop or [], classify)
     arguments = opt.given(
         columns=kinds, missing=missing, target_transform=target_transform, kernel=kernel, time_budget=time_budget
     )
     arguments |= {"random_state": seed, "progress": say.progress, "classify": task.classify}
-    choice = importlib.import_module("harmonicgp.symmetry.suggest").suggest_symmetry(task.X, task.y, **arguments)
+    choice = suggest_symmetry(task.X, task.y, **arguments)
     if quiet:
         typer.echo(choice.suggested or "none")
     say("suggested", choice.label(choice.suggested) if choice.suggested else "none")
@@ -296,7 +275,7 @@ def info(model: opt.MODEL, debug: opt.DEBUG = False) -> None:
 @app.command(epilog=_examples("harmonicgp demo --size small -o demo"))
 def demo(
     size: opt.SIZE = "small",
-    output: Annotated[Path, opt.output_option("DIR", "Where its files go.")] = Path("demo"),
+    output: Annotated[Path, Option("--output", "-o", metavar="DIR", help="Where its files go.")] = Path("demo"),
     debug: opt.DEBUG = False,
 ) -> None:
     """Show a worked example: the relief of the Earth."""
@@ -309,12 +288,15 @@ def demo(
 )
 def bench(
     ctx: typer.Context,
-    suite: Annotated[str | None, opt.argument("SUITE", "Its name; what follows is for the benchmark itself.")] = None,
+    suite: Annotated[
+        str | None, Argument(metavar="SUITE", help="Its name; what follows is for the benchmark itself.")
+    ] = None,
     debug: opt.DEBUG = False,
 ) -> None:
     """Run a benchmark of this checkout, or list them."""
-    if suite is None:
-        for name, line in suites().items():
-            typer.echo(f"{name:<20}{line}")
-        return
-    raise typer.Exit(run_suite(suite, ctx.args))
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        if (folder / "benchmarks" / "__main__.py").is_file() and (folder / "src" / "harmonicgp").is_dir():
+            sys.path.insert(0, str(folder))
+            benchmarks = importlib.import_module("benchmarks.__main__")
+            raise typer.Exit(benchmarks.main([*([suite] if suite else []), *ctx.args]))
+    raise UsageError("benchmarks are part of a checkout of harmonicgp: run this inside one.")

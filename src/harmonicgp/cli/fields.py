@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from harmonicgp._extras import require
 from harmonicgp.backend.files import replacing_path
 from harmonicgp.cli.failures import UsageError
-from harmonicgp.cli.models import FitRun
 from harmonicgp.cli.words import Speaker, count, did_you_mean, listing
 
 SUFFIXES = (".nc", ".nc4", ".cdf")
@@ -18,22 +16,6 @@ SUFFIXES = (".nc", ".nc4", ".cdf")
 def is_field(path: Path) -> bool:
     """Whether a file is a grid of numbers, by its name."""
     return path.suffix.lower() in SUFFIXES
-
-
-def refuse_table_options(given: Mapping[str, Any], command: str) -> None:
-    """Raise for options that are given and are for tables only."""
-    if unwanted := _options(given):
-        raise UsageError(f"{command} of a netCDF file takes no {listing(unwanted)}.")
-
-
-def refuse_field_options(given: Mapping[str, Any]) -> None:
-    """Raise for options that are given and are for fields only."""
-    if unwanted := _options(given):
-        raise UsageError(f"{unwanted[0]} is for netCDF files.")
-
-
-def _options(given: Mapping[str, Any]) -> list[str]:
-    return [f"--{name.replace('_', '-')}" for name, value in given.items() if value not in (None, "", [])]
 
 
 def open_dataset(path: Path) -> Any:
@@ -48,15 +30,9 @@ def open_dataset(path: Path) -> Any:
         raise ValueError(f"{path.name} cannot be read as netCDF: {error}") from error
 
 
-def variable(data: Any, name: str, path: Path) -> Any:
-    """The variable of that name."""
-    names = [str(key) for key in data.data_vars]
-    if name not in names:
-        raise UsageError(f"{path.name} has no variable {name!r}{did_you_mean(name, names)}; it has {listing(names)}.")
-    return data[name]
-
-
-def fit_field(path: Path, targets: list[str], options: dict[str, Any], run: FitRun) -> None:
+def fit_field(
+    path: Path, targets: list[str], options: dict[str, Any], output: Path, test_fraction: float, seed: int, say: Speaker
+) -> None:
     """Fit a variable of a netCDF file, explained by others or not, save the model, and score the cells set aside."""
     import numpy as np
 
@@ -64,22 +40,25 @@ def fit_field(path: Path, targets: list[str], options: dict[str, Any], run: FitR
 
     if len(targets) > 1:
         raise UsageError("a fit of a netCDF file has one --target, its variable.")
-    target, say, data = targets[0], run.say, open_dataset(path)
-    field = variable(data, target, path)
-    covariates = [name for name in options.pop("covariate", []) if name != target]
-    for name in covariates:
-        variable(data, name, path)
-    model = HarmonicGPGlobe(**options, random_state=run.seed, progress=say.progress)
-    aside = np.random.default_rng(run.seed).random(field.shape) < run.test_fraction
-    cells = np.isfinite(np.asarray(field.values, dtype=float))
+    target, data = targets[0], open_dataset(path)
+    variables = list(dict.fromkeys([target, *options.pop("covariate", [])]))
+    present = [str(key) for key in data.data_vars]
+    for name in variables:
+        if name not in present:
+            hint = did_you_mean(name, present)
+            raise UsageError(f"{path.name} has no variable {name!r}{hint}; it has {listing(present)}.")
+    data = data[variables]
+    model = HarmonicGPGlobe(**options, random_state=seed, progress=say.progress)
+    aside = np.random.default_rng(seed).random(data[target].shape) < test_fraction
+    cells = np.isfinite(np.asarray(data[target].values, dtype=float))
     say("cells", f"{int((cells & ~aside).sum()):,} to learn from, {int((cells & aside).sum()):,} set aside")
-    model.fit(data.assign({target: field.where(~aside)})[[target, *covariates]], target)
+    model.fit(data.assign({target: data[target].where(~aside)}), target)
     say("fitted", f"in {model.seconds_:.0f} s")
     say_field(model, say)
-    model.save(run.output)
-    say("model", str(run.output))
+    model.save(output)
+    say("model", str(output))
     if (cells & aside).any():
-        scores = model.scores(data.assign({target: field.where(aside)})[[target, *covariates]])
+        scores = model.scores(data.assign({target: data[target].where(aside)}))
         say("scores", f"on the cells set aside, RMSE {scores['rmse']:.4g}, NLL {scores['nll']:.4g}, "
             f"{100 * scores['coverage']:.1f} % within the 95 % error bars")  # fmt: skip
 
@@ -117,13 +96,8 @@ def predict_field(model: Path, path: Path, output: Path, latent: bool, say: Spea
     name = fitted.name_ or "value"
     data = mean.rename(f"{name}_mean").to_dataset()
     data[f"{name}_std"] = std.rename(f"{name}_std")
-    write_dataset(data, output)
+    require("netCDF4", "geo", "writing netCDF files")
+    with replacing_path(output) as temporary:
+        data.to_netcdf(temporary, engine="netcdf4")
     say("predicted", f"{count(int(mean.size), 'cell')}: {name}_mean, {name}_std")
     say("written", str(output))
-
-
-def write_dataset(data: Any, path: Path) -> None:
-    """Write a netCDF file, whole or not at all."""
-    require("netCDF4", "geo", "writing netCDF files")
-    with replacing_path(path) as temporary:
-        data.to_netcdf(temporary, engine="netcdf4")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
+from typer import Argument, Option
 
 from harmonicgp._extras import require
 from harmonicgp._version import __version__
@@ -19,31 +20,17 @@ from harmonicgp.cli.words import did_you_mean, listing
 Columns: TypeAlias = dict[str, str | tuple[str, float]]
 
 
-def argument(metavar: str, help: str) -> Any:
-    """A positional argument."""
-    return typer.Argument(metavar=metavar, help=help, show_default=False)
-
-
-def option(*names: str, help: str, metavar: str | None = None, **settings: Any) -> Any:
-    """An option."""
-    return typer.Option(*names, help=help, metavar=metavar, **settings)
-
-
-def choice(name: str, *choices: str, help: str) -> Any:
-    """An option with a few words to choose from."""
+def choice(name: str, words: str, help: str) -> Any:
+    """An option with a few words to choose from, a|b|c."""
+    choices = words.split("|")
 
     def check(value: str | None) -> str | None:
         if value is not None and value not in choices:
-            words = " or ".join(filter(None, [", ".join(map(repr, choices[:-1])), repr(choices[-1])]))
-            raise UsageError(f"{name} takes {words}; got {value!r}{did_you_mean(value, choices)}.")
+            either = " or ".join(", ".join(map(repr, choices)).rsplit(", ", 1))
+            raise UsageError(f"{name} takes {either}; got {value!r}{did_you_mean(value, choices)}.")
         return value
 
-    return option(name, metavar=f"<{'|'.join(choices)}>", help=help, callback=check)
-
-
-def output_option(metavar: str, help: str) -> Any:
-    """Where a result goes."""
-    return option("--output", "-o", metavar=metavar, help=help)
+    return Option(name, metavar=f"<{words}>", help=help, callback=check)
 
 
 def _set_debug(ctx: typer.Context, value: bool) -> bool:
@@ -59,87 +46,68 @@ def _print_version(value: bool) -> None:
 
 
 # Options that several commands share.
-TABLE = Annotated[Path, argument("TABLE", "A .csv, .tsv or .parquet file, or a field: .nc.")]
-MODEL = Annotated[Path, argument("MODEL", "A file that `harmonicgp fit` wrote.")]
-TARGET = Annotated[list[str], option("--target", "-t", metavar="COL", help="What to predict; several if repeated.")]
-DROP = Annotated[list[str] | None, option("--drop", metavar="COL", help="An input to leave out; repeatable.")]
-MISSING = Annotated[
-    str | None, choice("--missing", "refuse", "impute", help="Missing values of inputs; refused if not given.")
-]
-TRANSFORM = Annotated[
-    str | None, choice("--target-transform", "log", "quantile", help="Model log or quantiles of the target.")
-]
+TABLE = Annotated[Path, Argument(metavar="TABLE", help="A .csv, .tsv or .parquet file, or a field: .nc.")]
+MODEL = Annotated[Path, Argument(metavar="MODEL", help="A file that `harmonicgp fit` wrote.")]
+TARGET = Annotated[list[str], Option("--target", "-t", metavar="COL", help="What to predict; several if repeated.")]
+DROP = Annotated[list[str] | None, Option("--drop", metavar="COL", help="An input to leave out; repeatable.")]
+MISSING = Annotated[str | None, choice("--missing", "refuse|impute", "Missing values of inputs; refused if not given.")]
+TRANSFORM = Annotated[str | None, choice("--target-transform", "log|quantile", "Model log or quantiles of the target.")]
 KERNEL = Annotated[
     str | None,
-    choice(
-        "--kernel",
-        "rbf",
-        "matern12",
-        "matern32",
-        "matern52",
-        help="How smooth; not given: matern32, of a field the best.",
-    ),
+    choice("--kernel", "rbf|matern12|matern32|matern52", "How smooth; not given: matern32, of a field the best."),
 ]
 SYMMETRY = Annotated[
     str | None,
-    option(
+    Option(
         "--symmetry", metavar="ACTION",
         help="auto (compare and choose), none (one block), or an action, such as 'Negation([[0, 1]])'.",
     ),
 ]  # fmt: skip
-WARP = Annotated[
-    str | None, choice("--warp", "auto", "none", "quantile", help="Skewed columns made normal by their quantiles.")
-]
-INDUCING = Annotated[int | None, option("--n-inducing", metavar="M", min=1, help="Inducing points of a block.")]
+WARP = Annotated[str | None, choice("--warp", "auto|none|quantile", "Skewed columns made normal by their quantiles.")]
+INDUCING = Annotated[int | None, Option("--n-inducing", metavar="M", min=1, help="Inducing points of a block.")]
 T_MAX = Annotated[
-    int | None, option("--t-max", metavar="T", min=0, help="Of a field: the highest frequency of longitude.")
+    int | None, Option("--t-max", metavar="T", min=0, help="Of a field: the highest frequency of longitude.")
 ]
 BY = Annotated[
-    str | None, option("--by", metavar="DIM", help="Of a field: fit the slices of this dimension, such as time.")
+    str | None, Option("--by", metavar="DIM", help="Of a field: fit the slices of this dimension, such as time.")
 ]
 COVARIATE = Annotated[
     list[str] | None,
-    option("--covariate", metavar="NAME", help="Of a field: a variable that explains it; repeatable."),
+    Option("--covariate", metavar="NAME", help="Of a field: a variable that explains it; repeatable."),
 ]
-SEED = Annotated[int, option("--seed", metavar="N", min=0, help="All that is random follows from it.")]
-QUIET = Annotated[bool, option("--quiet", "-q", help="Say nothing but warnings and errors.")]
+SEED = Annotated[int, Option("--seed", metavar="N", min=0, help="All that is random follows from it.")]
+QUIET = Annotated[bool, Option("--quiet", "-q", help="Say nothing but warnings and errors.")]
 NAME_ALONE = Annotated[
-    bool, option("--quiet", "-q", help="Name the symmetry and say nothing else but warnings and errors.")
+    bool, Option("--quiet", "-q", help="Name the symmetry and say nothing else but warnings and errors.")
 ]
-VERSION = Annotated[bool, option("--version", help="Print the version.", callback=_print_version, is_eager=True)]
-DEBUG = Annotated[bool, option("--debug", help="Show the traceback of an error.", callback=_set_debug)]
+VERSION = Annotated[bool, Option("--version", help="Print the version.", callback=_print_version, is_eager=True)]
+DEBUG = Annotated[bool, Option("--debug", help="Show the traceback of an error.", callback=_set_debug)]
 COLUMNS = Annotated[
     list[str] | None,
-    option("--columns", metavar="NAME=KIND,...", help="KIND: longitude, latitude (degrees) or periodic:PERIOD."),
+    Option("--columns", metavar="NAME=KIND,...", help="KIND: longitude, latitude (degrees) or periodic:PERIOD."),
 ]
 
-PICTURES = (".png", ".svg", ".pdf")
 PICTURE = Annotated[
-    Path | None, option("--picture", metavar="FILE", help="Draw the comparison, a .png, .svg or .pdf file.")
+    Path | None, Option("--picture", metavar="FILE", help="Draw the comparison, a .png, .svg or .pdf file.")
 ]
 
 # Options of `fit` alone.
-WEIGHT = Annotated[str | None, option("--weight", metavar="COL", help="Weights; a 2 counts as two rows.")]
-NOISE_STD = Annotated[str | None, option("--noise-std", metavar="COL", help="Known errors of the target.")]
-CLASSIFY = Annotated[bool, option("--classify", help="Take a numeric target as classes.")]
-LIKELIHOOD = Annotated[
-    str | None, choice("--likelihood", "gaussian", "student_t", help="The noise; student_t bears outliers.")
-]
-CALIBRATION = Annotated[str | None, choice("--calibration", "conformal", help="Correct intervals on rows held out.")]
-MAX_STEPS = Annotated[int | None, option("--max-steps", metavar="N", min=1, help="At most so many steps.")]
-BUDGET = Annotated[float | None, option("--time-budget", metavar="SECONDS", help="Be done in about this time.")]
+WEIGHT = Annotated[str | None, Option("--weight", metavar="COL", help="Weights; a 2 counts as two rows.")]
+NOISE_STD = Annotated[str | None, Option("--noise-std", metavar="COL", help="Known errors of the target.")]
+CLASSIFY = Annotated[bool, Option("--classify", help="Take a numeric target as classes.")]
+LIKELIHOOD = Annotated[str | None, choice("--likelihood", "gaussian|student_t", "The noise; student_t bears outliers.")]
+CALIBRATION = Annotated[str | None, choice("--calibration", "conformal", "Correct intervals on rows held out.")]
+MAX_STEPS = Annotated[int | None, Option("--max-steps", metavar="N", min=1, help="At most so many steps.")]
+BUDGET = Annotated[float | None, Option("--time-budget", metavar="SECONDS", help="Be done in about this time.")]
 CHECKPOINTS = Annotated[
-    Path | None, option("--checkpoint-dir", metavar="DIR", help="A killed fit goes on from here when run again.")
+    Path | None, Option("--checkpoint-dir", metavar="DIR", help="A killed fit goes on from here when run again.")
 ]
-TEST = Annotated[float, option("--test-fraction", metavar="SHARE", help="Rows set aside, scored at the end.")]
-REPORT = Annotated[Path | None, option("--report", metavar="HTML", help="A report on the rows set aside.")]
+TEST = Annotated[float, Option("--test-fraction", metavar="SHARE", help="Rows set aside, scored at the end.")]
+REPORT = Annotated[Path | None, Option("--report", metavar="HTML", help="A report on the rows set aside.")]
 
 
 # Options of `demo` alone.
-SIZE = Annotated[str, choice("--size", "small", "medium", help="How much of it.")]
-
-
-# What is read --------------------------------------------------------------------------------------------------------
+SIZE = Annotated[str, choice("--size", "small|medium", "How much of it.")]
 
 
 def parse_columns(texts: Sequence[str]) -> Columns:
@@ -196,10 +164,12 @@ def is_number(text: str) -> bool:
 
 def given(**arguments: Any) -> dict[str, Any]:
     """The arguments that were given: the others keep the library's defaults."""
-    return {name: value for name, value in arguments.items() if value not in (None, {}, [])}
+    return {name: value for name, value in arguments.items() if value not in (None, {}, []) and value is not False}
 
 
-# What must be met ----------------------------------------------------------------------------------------------------
+def flags(names: Iterable[str]) -> list[str]:
+    """Options as they are typed, of names of arguments."""
+    return [f"--{name.removeprefix('sample_').replace('_', '-')}" for name in names]
 
 
 def check_course(test_fraction: float, report: Path | None, time_budget: float | None) -> None:
@@ -230,13 +200,12 @@ def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
         seen.append(path.resolve())
 
 
-def check_names(options: Mapping[str, Iterable[str]], present: Sequence[str], table: str) -> None:
+def check_names(option: str, names: Iterable[str], present: Sequence[str], table: str) -> None:
     """Every column that an option names is in the table."""
-    for option, names in options.items():
-        for name in names:
-            if name not in present:
-                hint = did_you_mean(name, present)
-                raise UsageError(f"{option}: {table} has no column {name!r}{hint}. It has {listing(present)}.")
+    for name in names:
+        if name not in present:
+            hint = did_you_mean(name, present)
+            raise UsageError(f"{option}: {table} has no column {name!r}{hint}. It has {listing(present)}.")
 
 
 def inputs_of(fitted: Any, present: Sequence[str], model: str, table: str, targets: Sequence[str] = ()) -> list[str]:
@@ -248,13 +217,3 @@ def inputs_of(fitted: Any, present: Sequence[str], model: str, table: str, targe
         hint = did_you_mean(absent[0], [name for name in present if name not in (*targets, *inputs)])
         raise ValueError(f"{table} lacks {listing(absent)}, which {model} needs{hint}. It has {listing(present)}.")
     return inputs
-
-
-def check_apart(options: Mapping[str, Sequence[str]]) -> None:
-    """Every column has one part."""
-    seen: dict[str, str] = {}
-    for option, names in options.items():
-        for name in names:
-            if name in seen:
-                raise UsageError(f"the column {name!r} is given twice: as {seen[name]} and as {option}.")
-            seen[name] = option

@@ -36,15 +36,16 @@ def parse_symmetry(text: str) -> Any:
         return "auto" if word == "auto" else None
     if len(text) > LONGEST:
         raise UsageError(f"--symmetry is {len(text):,} characters long: an action takes at most {LONGEST:,}.")
+    if "#" in text:  # the rest would be a comment
+        raise _misread(text)
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise _misread(text) from None
-    if "#" in text:
-        raise _misread(text)
     try:
         factors = [_factor(node, text) for node in _factors(tree)]
-        order, width = math.prod(each.group.order for each in factors), max(_width(each) for each in factors)
+        order = math.prod(each.group.order for each in factors)
+        width = max(max(each.dim or 0, each.min_dim) for each in factors)
         if order > LARGEST:
             raise UsageError(f"--symmetry {_short(text)} has {order:,} elements: use a group of at most {LARGEST:,}.")
         if width > WIDEST:
@@ -52,17 +53,11 @@ def parse_symmetry(text: str) -> Any:
         from harmonicgp.actions import Product
 
         action = factors[0] if len(factors) == 1 else Product(*factors)
-    except UsageError:
-        raise
     except (TypeError, ValueError, ArithmeticError, RecursionError, RuntimeError, MemoryError) as error:
         raise UsageError(f"--symmetry {_short(text)}: {error}") from None
     if order < 2:
         raise UsageError(f"--symmetry {_short(text)} moves nothing: its group has one element.")
     return action
-
-
-def _width(action: Any) -> int:
-    return max(action.dim or 0, action.min_dim)
 
 
 def _factors(node: ast.expr) -> list[ast.expr]:
@@ -76,22 +71,22 @@ def _factor(node: ast.expr, text: str) -> Any:
 
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise _misread(text)
-    name, names = node.func.id, [keyword.arg for keyword in node.keywords]
+    name, named = node.func.id, {keyword.arg: keyword.value for keyword in node.keywords}
     if name not in ACTIONS:
         hint = did_you_mean(name, ACTIONS)
         raise UsageError(f"--symmetry takes auto, none or an action: {listing(ACTIONS)}; got {_short(name)!r}{hint}.")
-    parts = [*node.args, *(keyword.value for keyword in node.keywords)]
-    if None in names or len(set(names)) < len(names) or not all(_is_number(part) for part in parts):
+    numbers = all(_is_number(part) for part in (*node.args, *named.values()))
+    if None in named or len(named) < len(node.keywords) or not numbers:
         raise _misread(text)
-    given = [ast.literal_eval(argument) for argument in node.args]
-    named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
     kind = getattr(actions, name)
     takes = inspect.signature(kind)
     try:
-        takes.bind(*given, **named)
+        given = takes.bind(
+            *map(ast.literal_eval, node.args), **{str(key): ast.literal_eval(value) for key, value in named.items()}
+        )
     except TypeError as error:
         raise UsageError(f"--symmetry: {name}({', '.join(takes.parameters)}) got other arguments ({error}).") from None
-    return kind(*given, **named)
+    return kind(*given.args, **given.kwargs)
 
 
 def _is_number(node: ast.expr) -> bool:

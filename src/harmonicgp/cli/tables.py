@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harmonicgp._extras import require
 from harmonicgp.cli.failures import UsageError, drop_option
-from harmonicgp.cli.options import Columns, check_apart, check_names, given, is_number
+from harmonicgp.cli.options import Columns, check_names, given, is_number
 from harmonicgp.cli.words import Speaker, count, listing
 
 #: Options that name a column with a number for each row, by the argument of fit.
@@ -19,13 +19,12 @@ _ROW_OPTIONS = {"sample_weight": "--weight", "noise_std": "--noise-std"}
 
 @dataclass(frozen=True)
 class TableTask:
-    """A table as a fit sees it: inputs, targets, and weights or known errors of the rows."""
+    """A table as a fit sees it: the rows that have a target."""
 
-    table: Any  #: the rows that have a target
-    inputs: list[str]
-    targets: list[str]
+    X: Any  #: the inputs, an Arrow table
+    y: Any  #: a Series of one target, a frame of several
+    per_row: dict[str, Any]  #: weights and known errors, Series, by the argument of fit
     classify: bool
-    roles: dict[str, str]  #: argument of fit -> column
 
     @classmethod
     def read(
@@ -44,10 +43,14 @@ class TableTask:
         options: dict[str, Sequence[str]] = {"--target": targets, "--drop": drop, "--columns": list(kinds)}
         options |= {_ROW_OPTIONS[argument]: [column] for argument, column in roles.items()}
         table = read_rows(path, say, [column for columns in options.values() for column in columns])
-        check_names(options, table.column_names, path.name)
-        check_apart(options)
-        away = {column for option, columns in options.items() if option != "--columns" for column in columns}
-        inputs = [column for column in table.column_names if column not in away]
+        parts: dict[str, str] = {}
+        for option, columns in options.items():
+            check_names(option, columns, table.column_names, path.name)
+            for column in columns:
+                if column in parts:
+                    raise UsageError(f"the column {column!r} is given twice: as {parts[column]} and as {option}.")
+                parts[column] = option
+        inputs = [column for column in table.column_names if parts.get(column, "--columns") == "--columns"]
         if not inputs:
             raise UsageError(f"{path.name} has no column left for the inputs.")
         for column in inputs:
@@ -57,43 +60,20 @@ class TableTask:
         classes = [target for target in targets if _is_class(table, target, classify)]
         if classes and len(targets) > 1:
             raise UsageError(f"several targets must all be numbers; {classes[0]!r} has classes: fit it on its own.")
+        rows = {argument: per_row(table, column, _ROW_OPTIONS[argument]) for argument, column in roles.items()}
+        task = count(len(table[targets[0]].unique()), "class") if classes else "regression"
+        say("target", f"{listing(targets)} ({task})")
+        say("columns", listing(f"{column} ({_part(kinds.get(column), table[column].type)})" for column in inputs))
         for argument, column in roles.items():
-            check_numbers(table, column, _ROW_OPTIONS[argument])
-        task = cls(table, inputs, targets, bool(classes), roles)
-        task.describe(kinds, say)
-        return task
-
-    def describe(self, kinds: Columns, say: Speaker) -> None:
-        """Print the role of each column."""
-        task = count(len(self.table[self.targets[0]].unique()), "class") if self.classify else "regression"
-        say("target", f"{listing(self.targets)} ({task})")
-        types = self.table.schema
-        say("columns", listing(f"{name} ({_part(kinds.get(name), types.field(name).type)})" for name in self.inputs))
-        for argument, column in self.roles.items():
             say("weights" if argument == "sample_weight" else "noise", column)
+        return cls(table.select(inputs), target_frame(table, targets), rows, bool(classes))
 
     def __len__(self) -> int:
-        return int(self.table.num_rows)
-
-    @property
-    def X(self) -> Any:
-        """The inputs, an Arrow table."""
-        return self.table.select(self.inputs)
-
-    @property
-    def y(self) -> Any:
-        """The target with its name."""
-        return target_frame(self.table, self.targets)
-
-    @property
-    def per_row(self) -> dict[str, Any]:
-        """Weights and known errors with the names of their columns, as `fit` takes them."""
-        return {argument: per_row(self.table, column) for argument, column in self.roles.items()}
+        return len(self.y)
 
     def split(self, fraction: float, seed: int) -> tuple[TableTask, TableTask]:
         """Rows to learn from and rows set aside, both in the order of the table; a seed always sets the same aside."""
         import numpy as np
-        import pyarrow
 
         n = len(self)
         aside = np.zeros(n, dtype=bool)
@@ -102,20 +82,19 @@ class TableTask:
         if self.classify:  # a class that is not learned cannot be scored
             y = np.asarray(self.y)
             aside &= np.isin(y, np.unique(y[~aside]))
-        training, testing = (replace(self, table=self.table.filter(pyarrow.array(mask))) for mask in (~aside, aside))
-        return training, testing
+        return self._at(~aside), self._at(aside)
+
+    def _at(self, mask: Any) -> TableTask:
+        rows = {argument: values[mask] for argument, values in self.per_row.items()}
+        return TableTask(self.X.filter(mask), self.y[mask], rows, self.classify)
 
 
 def read_rows(path: Path, say: Speaker, wanted: Sequence[str | None], levels: Sequence[str] = ()) -> Any:
     """A whole table, an Arrow one, `levels` as they are written; without the index of a pandas table, where it is not wanted."""
-    from harmonicgp.tables import read_table, stream_rows
+    from harmonicgp.tables import stream_rows
 
-    if levels:
-        concat = require("pyarrow", "tables", "reading tables").concat_tables
-        table, written = (concat(parts) for parts in zip(*stream_rows(path), strict=True))
-        table = with_codes(table, written, [name for name in levels if name in table.column_names])
-    else:
-        table = read_table(path)
+    concat = require("pyarrow", "tables", "reading tables").concat_tables
+    table = concat(with_codes(batch, written, levels) for batch, written in stream_rows(path))
     say("read", f"{path.name}: {count(table.num_rows, 'row')}, {count(table.num_columns, 'column')}")
     index = unwanted_index(table, wanted)
     say_index(index, say)
@@ -202,47 +181,42 @@ def _part(kind: str | tuple[str, float] | None, arrow_type: Any) -> str:
     return kind if isinstance(kind, str) else f"{kind[0]}, {kind[1]:g}"
 
 
-def per_row(table: Any, column: str) -> Any:
-    """A column of numbers as a Series with its name."""
-    return require("pandas", "tables", "a table's columns").Series(
-        table[column].cast("float64").to_numpy(), name=column
-    )
-
-
-def errors_column(model: Any, wanted: str | None, table: Any, name: str) -> str | None:
-    """The column of a table that holds known errors: as asked for, or that of the fit; a warning where it is not there."""
-    if wanted is not None:
-        if hasattr(model, "classes_"):
-            raise UsageError("a classification takes no --noise-std.")
-        check_names({"--noise-std": [wanted]}, table.column_names, name)
-    fitted = getattr(model, "noise_name_", None)
-    column = wanted or (fitted if fitted in table.column_names else None)
-    if column is not None:
-        check_numbers(table, column, "--noise-std")
-    elif fitted is not None:
-        warnings.warn(
-            f"the model was fitted with known errors of each row ({fitted}): error bars here are without them; give "
-            "--noise-std.",
-            stacklevel=2,
-        )
-    return column
-
-
-def check_numbers(table: Any, column: str, option: str) -> None:
-    """A column that an option needs holds numbers, one in each row."""
+def per_row(table: Any, column: str, option: str) -> Any:
+    """The column that an option names, with a number in each row, as a Series."""
+    pandas = require("pandas", "tables", "a table's columns")
     kind, holes = _kind(table.schema.field(column).type), table[column].null_count
     if kind != "number":
         raise UsageError(f"{option} needs a column of numbers; {column!r} is of type {kind}.")
     if holes:
         raise ValueError(f"{count(holes, 'row')} without a value of {column!r} ({option}): fill or drop them first.")
+    return pandas.Series(table[column].cast("float64").to_numpy(), name=column)
+
+
+def known_errors(model: Any, wanted: str | None, table: Any, name: str) -> Any:
+    """The known errors of the rows, a Series: the column asked for, or that of the fit; a warning where it is not there."""
+    if wanted is not None:
+        if hasattr(model, "classes_"):
+            raise UsageError("a classification takes no --noise-std.")
+        check_names("--noise-std", [wanted], table.column_names, name)
+    fitted = getattr(model, "noise_name_", None)
+    column = wanted or (fitted if fitted in table.column_names else None)
+    if column is not None:
+        return per_row(table, column, "--noise-std")
+    if fitted is not None:
+        warnings.warn(
+            f"the model was fitted with known errors of each row ({fitted}): error bars here are without them; give "
+            "--noise-std.",
+            stacklevel=2,
+        )
+    return None
 
 
 def with_codes(batch: Any, written: Any, names: Sequence[str]) -> Any:
     """Columns of levels as they are written, where a file happens to hold digits, dates or true and false alone: 01 is not 1."""
     types, compute = (require(f"pyarrow.{part}", "tables", "reading tables") for part in ("types", "compute"))
-    for name in names:
+    for name in batch.column_names:
         column, texts = batch[name], written[name]
-        if types.is_string(texts.type) and not types.is_string(column.type):
+        if name in names and types.is_string(texts.type) and not types.is_string(column.type):
             codes = compute.if_else(compute.is_valid(column), texts, None)
             batch = batch.set_column(batch.column_names.index(name), name, codes)
     return batch

@@ -71,25 +71,18 @@ def listing(names: Iterable[Any], most: int = 20) -> str:
 
 def say_fit(model: Any, say: Speaker) -> None:
     """Print symmetry, steps and seconds of a fitted model, and what was done to the columns. Warnings go to stderr."""
-    say("symmetry", _symmetry_words(model))
+    choice, symmetry = model.symmetry_, model.symmetry_.name
+    if choice.action is not None and choice.origin == "asked":
+        from harmonicgp.symmetry.choice import with_names
+
+        symmetry = with_names(symmetry, choice.action, model.encoded_names_)
+    symmetry += f": {choice.reason}" if choice.reason else ""
+    say("symmetry", symmetry + ("; skewed columns made normal" if choice.candidate.warp else ""))
     say("fitted", f"{count(model.n_steps_, 'step')} in {sum(model.timings_.values()):.1f} s")
     for note in model.notes_:
         say("note", note)
     for warning in model.warnings_:
         warnings.warn(warning, stacklevel=2)
-
-
-def _symmetry_words(model: Any) -> str:
-    """The symmetry, the columns that it moves where the user has named it, and whether columns were transformed."""
-    from harmonicgp.report.facts import Origin, symmetry_origin
-
-    choice, words = model.symmetry_, model.symmetry_.name
-    if choice.action is not None and symmetry_origin(model) is Origin.REQUEST:
-        from harmonicgp.symmetry.choice import with_names
-
-        words = with_names(words, choice.action, model.encoded_names_)
-    words += f": {choice.reason}" if choice.reason else ""
-    return words + ("; skewed columns made normal" if choice.candidate.warp else "")
 
 
 def say_novelty(novelty: Any, model: Any, say: Speaker) -> None:

@@ -26,7 +26,7 @@ from harmonicgp.backend.threads import in_blocks
 from harmonicgp.features.base import Features, KernelView, Piece, PointFunction, Snapshot, Whitened
 from harmonicgp.features.evaluation import Shapes, Stacks
 from harmonicgp.features.residual import IndependentResidual
-from harmonicgp.features.waves import GridWaves, PointWaves, WaveEvaluation, Waves, narrowed, waves_at
+from harmonicgp.features.waves import WaveEvaluation, Waves, narrowed
 from harmonicgp.kernels.zonal import ZonalKernel, zonal_block, zonal_offset_spectrum, zonal_spectrum, zonal_tiles
 
 #: Longitudes this near to a lattice, in its steps, lie on it: the rounding of float32 degrees.
@@ -183,8 +183,7 @@ class LongitudeFeatures(Features):
             _, left = self.offsets(x.longitudes)
             for offset in left.unique():
                 columns = (left == offset).nonzero()[:, 0]
-                for start in range(0, len(x.latitudes), self.chunk):
-                    rows = slice(start, min(start + self.chunk, len(x.latitudes)))
+                for rows in _slices(len(x.latitudes), self.chunk):
                     yield (rows, columns), GlobeGrid(x.latitudes[rows], x.longitudes[columns])
             return
         parallels, place = self.parallels_of(x)
@@ -224,66 +223,54 @@ class LongitudeWhitened(Whitened):
     def __call__(self, x: Any) -> WaveEvaluation:
         """The waves of a `GlobeGrid`, or of points [n, 2]; differentiable in the kernel's parameters on the lattice."""
         self.snapshot.check()
-        return self._grid(x) if isinstance(x, GlobeGrid) else self._points(x)
-
-    def _grid(self, grid: GlobeGrid) -> WaveEvaluation:
         f = self.features
-        check_latitude(grid.latitudes)
-        angle, left = f.offsets(grid.longitudes)
-        if bool((left != left[0]).any()):
-            raise ValueError(
-                f"longitudes lie off the lattice of {f.order} around {f.meridian}: use the circle group (RBF kernel), or "
-                "take them as scattered points."
-            )
-        offsets = left[0].expand(len(grid.latitudes)) if bool(left[0]) else None
-        waves = GridWaves(len(grid.latitudes), *waves_at(f.t_max, f.n_sines, angle, f.dtype))
-        return self._evaluated(grid.latitudes, offsets, waves, f.dtype)
-
-    def _points(self, x: Tensor) -> WaveEvaluation:
-        f = self.features
-        check_latitude(x[:, 1])
-        angle, _ = f.offsets(x[:, 0])
-        parallels, place = f.parallels_of(x)
-        offsets = parallels[:, 1] if bool(parallels[:, 1].any()) else None
-        waves = PointWaves(len(parallels), place, *waves_at(f.t_max, f.n_sines, angle, torch.float64))
-        return self._evaluated(parallels[:, 0], offsets, waves, torch.float64)
-
-    def _evaluated(self, latitudes: Tensor, offsets: Tensor | None, waves: Waves, dtype: torch.dtype) -> WaveEvaluation:
-        f = self.features
-        parameters = [p for p in f.view.parameters() if p.requires_grad]  # type: ignore[attr-defined]
-        if offsets is not None:
+        if isinstance(x, GlobeGrid):
+            (angle, left), latitudes, place, dtype = f.offsets(x.longitudes), x.latitudes, None, f.dtype
+            if bool((left != left[0]).any()):
+                raise ValueError(
+                    f"longitudes lie off the lattice of {f.order} around {f.meridian}: use the circle group (RBF kernel), or "
+                    "take them as scattered points."
+                )
+            offsets = left[:1].expand(len(latitudes))
+        else:
+            (angle, _), (parallels, place), dtype = f.offsets(x[:, 0]), f.parallels_of(x), torch.float64
+            latitudes, offsets = parallels.unbind(-1)
+        check_latitude(latitudes)
+        if bool(offsets.any()):
             A = self.parallels(latitudes, offsets)
             squares = A.abs().square()
             if f.n_sines < f.t_max:  # the highest frequency is its own conjugate: what is imaginary is rounding
                 squares[-1] = A.real[-1].square()
             explained = squares.sum((0, 1))
         else:
+            parameters = [p for p in f.view.parameters() if p.requires_grad]  # type: ignore[attr-defined]
             A, explained = _Parallels.apply(self, latitudes, dtype, *parameters)
         variance = (f.zonal.scale - explained).clamp_min(0.0)
-        grid = isinstance(waves, GridWaves)
-        residual = IndependentResidual(variance[:, None] if grid else variance[waves.row_of_cells()[0]])
+        waves = Waves.at(angle, f.t_max, f.n_sines, len(latitudes), place, dtype)
+        residual = IndependentResidual(variance[:, None] if place is None else variance[place])
         return WaveEvaluation(A, f.n_sines, waves, residual)
 
     @torch.no_grad()
     def parallels(self, latitudes: Tensor, offsets: Tensor | None = None) -> Tensor:
         """a_t of whole parallels, [t_max + 1, m, n], float64; complex where places lie off the lattice by `offsets` [n]."""
         f = self.features
-        Z = f.latitudes
-        if offsets is None or not bool(offsets.any()):
-            K = zonal_spectrum(f.zonal, Z, latitudes.double(), f.t_max, f.nodes())
-        else:
-            K = zonal_offset_spectrum(f.zonal, Z, latitudes, offsets, f.t_max, f.nodes())
-        K *= f.multiplicity()[:, None, None]
-        if not K.is_complex():
-            return self._solved(K)
-        return torch.complex(self._solved(K.real.contiguous()), self._solved(K.imag.contiguous()))
+        if offsets is None:
+            return self._solved(zonal_spectrum(f.zonal, f.latitudes, latitudes.double(), f.t_max, f.nodes()))
+        return self._solved(zonal_offset_spectrum(f.zonal, f.latitudes, latitudes, offsets, f.t_max, f.nodes()))
 
     def _solved(self, K: Tensor) -> Tensor:
+        """Harmonics [t_max + 1, m, n] of both t and -t, whitened; K is overwritten."""
+        K *= self.features.multiplicity()[:, None, None]
+        if K.is_complex():
+            return torch.complex(self._whiten(K.real.contiguous()), self._whiten(K.imag.contiguous()))
+        return self._whiten(K)
+
+    def _whiten(self, K: Tensor) -> Tensor:
         return self.factor.whiten(K, None if bool(self.alive.all()) else self.alive)[0]
 
     def explained(self, x: Tensor) -> tuple[Stacks, Tensor]:
         """a(x), and |a(x)|^2 over all blocks, in the precision of x."""
-        evaluation = self._points(x).dense()
+        evaluation = self(x).dense()
         explained = self.view.xx(x) - evaluation.residual.variance
         return tuple(a.to(x.dtype) for a in evaluation.stacks), explained.to(x.dtype)
 
@@ -294,11 +281,9 @@ class LongitudeWhitened(Whitened):
         turns = torch.arange(n, dtype=torch.float64, device=Z.device) * (360.0 / n)
         around = torch.stack((f.meridian + turns[:, None].expand(n, len(Z)), Z[:, 1].expand(n, -1)), -1)
         values = torch.stack([function(points.to(f.Z.dtype)).double() for points in around], 0)  # [n, m, samples]
-        hat = torch.fft.fft(values, dim=0)[: f.t_max + 1] / n * f.multiplicity()[:, None, None]
+        v = self._solved(torch.fft.fft(values, dim=0)[: f.t_max + 1] / n)
         # <f, k_t(z, .)> is the conjugate of what k_t(z, x) is in x
-        return (
-            torch.cat((self._solved(hat.real.contiguous()), -self._solved(hat.imag.contiguous())[1 : f.n_sines + 1])),
-        )
+        return (torch.cat((v.real, -v.imag[1 : f.n_sines + 1])),)
 
 
 class _Parallels(torch.autograd.Function):
@@ -358,10 +343,9 @@ def _pass_on(
 ) -> None:
     """Add the gradients that c_t(p, q) hands to the kernel's parameters, tile by tile."""
     for rows, columns in zonal_tiles(f.zonal, p, q, f.nodes()):
-        if rows.stop > rows.start:
-            with torch.enable_grad():
-                block = zonal_block(f.zonal, p[rows], q[columns], f.t_max, f.nodes())
-                parts = torch.autograd.grad(block, parameters, gradient[:, rows, columns], allow_unused=True)
-            for total, part in zip(sums, parts, strict=True):
-                if part is not None:
-                    total += part
+        with torch.enable_grad():
+            block = zonal_block(f.zonal, p[rows], q[columns], f.t_max, f.nodes())
+            parts = torch.autograd.grad(block, parameters, gradient[:, rows, columns], allow_unused=True)
+        for total, part in zip(sums, parts, strict=True):
+            if part is not None:
+                total += part

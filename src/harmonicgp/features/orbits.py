@@ -34,7 +34,8 @@ def find_orbits(action: Action, x: Tensor) -> Orbits | None:
     """The orbits of rows x [n, d], None where they are too many to be worth it, or the action turns no circle."""
     if not _may_share(action, x):
         return None
-    folded, elements = _folded(action, x)
+    elements = action.fold_index(x)
+    folded = action.tidy(action.move(x, action.group.elements()[elements]))
     _, first, places = np.unique(_keys(action, folded), return_index=True, return_inverse=True)
     if LEAST * len(first) > len(x):
         return None
@@ -43,12 +44,8 @@ def find_orbits(action: Action, x: Tensor) -> Orbits | None:
 
 def by_orbits(action: Action, X: Tensor) -> Tensor | None:
     """An order of rows X [N, d] that brings those of an orbit together, for passes in chunks; None where few share one."""
-    if not _may_share(action, X):
-        return None
-    keys = _keys(action, _folded(action, X)[0])
-    if LEAST * len(np.unique(keys)) > len(keys):
-        return None
-    return torch.from_numpy(np.argsort(keys, kind="stable"))
+    orbits = find_orbits(action, X)
+    return None if orbits is None else torch.argsort(orbits.places, stable=True)
 
 
 def phases(group: Group, frequencies: Tensor, dtype: torch.dtype) -> Tensor:
@@ -70,17 +67,11 @@ def _may_share(action: Action, x: Tensor) -> bool:
     return LEAST * len(np.unique(hashes(x[:, still].detach().double().numpy()))) <= len(x)
 
 
-def _folded(action: Action, x: Tensor) -> tuple[Tensor, Tensor]:
-    elements = action.fold_index(x)
-    return action.tidy(action.move(x, action.group.elements()[elements])), elements
-
-
 def _keys(action: Action, folded: Tensor) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """A number of every row that rows of one orbit share; where rounding parts two of them, nothing but speed is lost."""
     rows = folded.detach().double().clone()
     for axis, period in action.periods.items():
         step = _ROUNDING * torch.finfo(folded.dtype).eps * max(period, float(rows[:, axis].abs().max()))
-        rows[:, axis] = (
-            rows[:, axis] / step + 1 / math.pi
-        ).round()  # off the lattice, so that tidy places are not on an edge
+        # Off the lattice, so that tidy places are not on an edge.
+        rows[:, axis] = (rows[:, axis] / step + 1 / math.pi).round()
     return hashes(rows.numpy())

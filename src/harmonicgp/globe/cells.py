@@ -155,16 +155,13 @@ def _frame(xr: Any, where: Any, dims: tuple[str, ...]) -> Any:
         raise ValueError(f"predictions need places along {', '.join(missing)}, as in fit.")
     _, template = axes_of(where)
     inputs = (*dims, template.latitude, template.longitude)
-    if isinstance(where, xr.Dataset):
-        order = [dim for dim in where.dims if dim in inputs]
-        coords = {name: where.coords[name] for name in where.coords if set(where.coords[name].dims) <= set(order)}
-        frame = xr.DataArray(np.zeros([where.sizes[dim] for dim in order], bool), coords, order)
-    else:
-        frame = template.frame
-    unknown = set(frame.dims) - set(inputs)
+    unknown = set(template.frame.dims) - set(inputs)  # of a Dataset, these are longitude and latitude alone
     if unknown:
         raise ValueError(f"the model knows nothing of {', '.join(map(str, unknown))}: choose one place along it first.")
-    return frame.expand_dims(single)
+    order = [dim for dim in where.dims if dim in inputs]
+    coords = {name: coord for name, coord in where.coords.items() if set(coord.dims) <= set(order)}
+    cells = np.zeros([where.sizes[dim] for dim in order], bool)
+    return xr.DataArray(cells, coords, order, attrs=template.frame.attrs).expand_dims(single)
 
 
 def frame_state(frame: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:

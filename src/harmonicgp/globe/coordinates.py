@@ -169,26 +169,20 @@ def merge_meridians(longitudes: Array, name: str, subject: str) -> tuple[Array, 
 # Lattices of longitudes around the circle -----------------------------------------------------------------------------
 
 
-def find_lattice(longitudes: Array) -> int | None:
-    """The n of a lattice of n longitudes around the circle, 360 / n apart, on which all of these lie; None without one.
+def find_lattice(longitudes: Array) -> tuple[int, float] | None:
+    """The n of a lattice of n longitudes around the circle, 360 / n apart, on which all of these lie, and one of it.
 
-    The step is the largest that all distances are multiples of: some longitudes of the lattice may be absent.
+    The step is the largest that all distances are multiples of: some longitudes of the lattice may be absent. None without one.
 
     Examples:
         >>> find_lattice(np.arange(-180, 180, 2.5)), find_lattice(np.array([350.0, 355.0, 0.0, 10.0]))
-        (144, 72)
+        ((144, 2.5), (72, 350.0))
         >>> find_lattice(np.array([0.0, 0.7, 1.4, 2.1])) is None
         True
     """
-    lattice = lattice_of(np.unique(np.asarray(longitudes, dtype=np.float64)))
-    return None if lattice is None else lattice[0]
-
-
-def lattice_of(distinct: Array) -> tuple[int, float] | None:
-    """The n of the lattice of rising longitudes, and one of them as its origin; None without one."""
-    if len(distinct) < 2 or not np.isfinite(distinct).all():
+    if len(longitudes) < 2 or not np.isfinite(longitudes).all():
         return None
-    phases = np.mod(distinct, 360.0)
+    phases = np.mod(longitudes, 360.0, dtype=np.float64)
     phases[phases >= 360.0] = 0.0  # of a tiny negative number
     phases = np.sort(phases)
     ends = np.concatenate(([phases[0] + 360.0 - phases[-1] > _SAME_PHASE], np.diff(phases) > _SAME_PHASE))

@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
+import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from harmonicgp._validation import whole_number
 from harmonicgp.globe import maps
 from harmonicgp.globe.cells import CellTable, split_dataset
-from harmonicgp.globe.fitted_cells import fit_cells
+from harmonicgp.globe.fields import Points
+from harmonicgp.globe.fitted_cells import FittedCells, fit_cells
+from harmonicgp.globe.fitted_maps import FittedMaps
 from harmonicgp.globe.fitting import fit_maps, fit_scattered
 from harmonicgp.globe.grids import GridAxes, GridData, read_grid, to_dataarray
 from harmonicgp.globe.options import Options
-from harmonicgp.globe.reading import PointData, are_points, check_points, check_values, read
-from harmonicgp.globe.saving import FittedField, read_field, write_field
-from harmonicgp.globe.scores import field_scores
+from harmonicgp.globe.reading import are_points, check_points, check_values, read
+from harmonicgp.io.container import ModelFileError, read_container, write_container
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.tables.columns import Array
 
+#: The kind and the version of a model file.
+KIND, FORMAT = "globe", 1
+#: A field that predicts in the units of the data, without noise. A place goes back to the field that made it.
+FittedField: TypeAlias = FittedMaps | FittedCells
 _Fit = Callable[[Any, Options], tuple[FittedField, dict[str, Any]]]
-_FITS: dict[type, _Fit] = {GridData: fit_maps, PointData: fit_scattered, CellTable: fit_cells}
+_FITS: dict[type, _Fit] = {GridData: fit_maps, Points: fit_scattered, CellTable: fit_cells}
 #: Fitted attributes that a file holds as plain values.
 _PLAIN = (
     "notes_", "seconds_", "history_", "kernels_", "name_", "units_", "elbo_", "lengthscale_", "field_std_", "noise_std_",
     "n_inducing_", "t_max_", "kernel_", "n_features_", "residual_share_",
 )  # fmt: skip
-_FITTED = (*_PLAIN, "field_", "axes_", "order_", "model_", "regressor_", "slices_")
 
 
+@dataclass(eq=False, repr=False)
 class HarmonicGPGlobe(BaseEstimator):
     """A Gaussian process on the globe, in closed form along every parallel: `fit` a map, `predict` it with error bars.
 
@@ -101,46 +110,25 @@ class HarmonicGPGlobe(BaseEstimator):
         (3,)
     """
 
-    def __init__(
-        self,
-        kernel: str = "auto",
-        *,
-        n_inducing: int | str = "auto",
-        t_max: int | str = "auto",
-        mean: Any = "constant",
-        by: str | None = None,
-        lengthscale: float | None = None,
-        field_std: float | None = None,
-        noise_level: float | None = None,
-        posterior: str = "auto",
-        n_draws: int = 64,
-        bound: Bound = "tight",
-        max_evaluations: int = 40,
-        full_evaluations: int = 2,
-        memory: float = 7e9,
-        dtype: str = "auto",
-        device: str = "cpu",
-        random_state: int = 0,
-        progress: bool = True,
-    ) -> None:
-        self.kernel = kernel
-        self.n_inducing = n_inducing
-        self.t_max = t_max
-        self.mean = mean
-        self.by = by
-        self.lengthscale = lengthscale
-        self.field_std = field_std
-        self.noise_level = noise_level
-        self.posterior = posterior
-        self.n_draws = n_draws
-        self.bound = bound
-        self.max_evaluations = max_evaluations
-        self.full_evaluations = full_evaluations
-        self.memory = memory
-        self.dtype = dtype
-        self.device = device
-        self.random_state = random_state
-        self.progress = progress
+    kernel: str = "auto"
+    _: KW_ONLY
+    n_inducing: int | str = "auto"
+    t_max: int | str = "auto"
+    mean: Any = "constant"
+    by: str | None = None
+    lengthscale: float | None = None
+    field_std: float | None = None
+    noise_level: float | None = None
+    posterior: str = "auto"
+    n_draws: int = 64
+    bound: Bound = "tight"
+    max_evaluations: int = 40
+    full_evaluations: int = 2
+    memory: float = 7e9
+    dtype: str = "auto"
+    device: str = "cpu"
+    random_state: int = 0
+    progress: bool = True
 
     # Fitting ----------------------------------------------------------------------------------------------------------
 
@@ -158,7 +146,7 @@ class HarmonicGPGlobe(BaseEstimator):
         options = Options.of(self.get_params(deep=False))
         values = read(data, y, noise_std, options.by)
         field, attributes = _FITS[type(values)](values, options)
-        grid = values if isinstance(values, GridData) else values.grid
+        grid = values.grid if isinstance(values, CellTable) else values if isinstance(values, GridData) else None
         name, units, axes = (None, None, None) if grid is None else (grid.name, grid.units, grid.axes)
         attributes |= {"name_": name, "units_": units, "seconds_": time.perf_counter() - start}
         self._assign(field, axes, attributes)
@@ -166,13 +154,12 @@ class HarmonicGPGlobe(BaseEstimator):
 
     def _assign(self, field: FittedField, axes: GridAxes | None, attributes: dict[str, Any]) -> None:
         """Set all fitted attributes, and remove those of an earlier fit that this one does not have."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
         order = None if axes is None else axes.order
         values = attributes | field.attributes() | {"field_": field, "axes_": axes, "order_": order}
-        for name in _FITTED:
-            if name in values:
-                setattr(self, name, values[name])
-            elif hasattr(self, name):
-                delattr(self, name)
+        for name, value in values.items():
+            setattr(self, name, value)
 
     # Predictions ------------------------------------------------------------------------------------------------------
 
@@ -297,7 +284,7 @@ class HarmonicGPGlobe(BaseEstimator):
             maps.Panel("error bar (standard deviation of the field)", np.sqrt(variance[0]), "positive", units),
         ]
         maps.draw_maps(path, place.axes.longitudes, place.axes.latitudes, panels)
-        if field.has_waves:
+        if isinstance(field, FittedMaps):
             power = np.atleast_2d(field.spectrum(place.axes.latitudes))[0]
             file = Path(path)
             maps.draw_spectrum(file.with_name(f"{file.stem}-spectrum.png"), power)
@@ -306,14 +293,51 @@ class HarmonicGPGlobe(BaseEstimator):
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file, whole or not at all. Loading computes the covariance of maps again."""
-        field = self._fitted()
+        header, tensors = self._fitted().state()
+        arguments = self.get_params(deep=False)
+        if not isinstance(self.mean, str):
+            arguments["mean"] = "constant"  # the field itself is among the tensors
         plain = {name: getattr(self, name) for name in _PLAIN if hasattr(self, name)}
-        write_field(path, (self.get_params(deep=False), field, self.axes_, plain))
+        header |= {"arguments": arguments, "order": self.order_, "plain": plain}
+        for name in ("latitudes", "longitudes") if self.axes_ is not None else ():
+            tensors[f"axes.{name}"] = torch.from_numpy(np.ascontiguousarray(getattr(self.axes_, name)))
+        write_container(Path(path), KIND, FORMAT, header, tensors)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a model that `save` wrote."""
-        arguments, field, axes, attributes = read_field(path)
-        gp = cls(**arguments)
-        gp._assign(field, axes, attributes)
+        container = read_container(Path(path), KIND, FORMAT)
+        try:
+            return cls._from_file(container.header, container.tensors)
+        except (KeyError, TypeError, IndexError, AttributeError, ValueError, RuntimeError) as error:
+            reason = " ".join(f"{error!r}".split())
+            raise ModelFileError(f"{path} is not a model that this version of harmonicgp can read: {reason}") from error
+
+    @classmethod
+    def _from_file(cls, header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
+        options, axes, plain = Options.of(header["arguments"]), None, dict(header["plain"])
+        if "axes.latitudes" in tensors:
+            latitudes, longitudes = (tensors[f"axes.{name}"].numpy() for name in ("latitudes", "longitudes"))
+            axes = GridAxes(latitudes, longitudes, header["order"])
+        cells = "cells" in header
+        field = FittedCells.from_state(header, tensors) if cells else FittedMaps.from_state(header, tensors, options)
+        if not cells and not math.isclose(float(plain["noise_std_"]), field.noise_std, rel_tol=1e-6):
+            raise ValueError(f"a noise of {plain['noise_std_']} beside one of {field.noise_std}")
+        gp = cls(**header["arguments"])
+        gp._assign(field, axes, plain)
         return gp
+
+
+def field_scores(mean: Array, variance: Array, y: Array, weights: Array) -> dict[str, float]:
+    """RMSE, NLL and coverage of 95 % intervals; `..._by_area` with cells weighted by `weights`."""
+    if not y.size:
+        raise ValueError("no cell has both a value and a prediction: there is nothing to score.")
+    error = (y - mean) ** 2
+    nll = 0.5 * (np.log(2 * np.pi * variance) + error / variance)
+    inside = error <= 1.959963984540054**2 * variance
+    scores = {}
+    for suffix, weight in (("", None), ("_by_area", weights)):
+        scores[f"rmse{suffix}"] = float(np.sqrt(np.average(error, weights=weight)))
+        scores[f"nll{suffix}"] = float(np.average(nll, weights=weight))
+        scores[f"coverage{suffix}"] = float(np.average(inside, weights=weight))
+    return scores

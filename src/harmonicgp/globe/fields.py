@@ -55,6 +55,10 @@ class Points:
     values: Tensor  #: [slices, n]
     noise: Tensor | None = None  #: known noise variances, [n]
 
+    def some(self, rows: Tensor) -> Points:
+        """Some of them."""
+        return Points(self.X[rows], self.values[:, rows], None if self.noise is None else self.noise[rows])
+
 
 def coupling(weights: Tensor, longitudes: Tensor, t: int = 16) -> float:
     """How unevenly rows are observed, by weights [rows, columns]: the largest of their first harmonics, as a share.

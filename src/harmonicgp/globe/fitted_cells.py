@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from torch import Tensor
@@ -18,12 +18,13 @@ from harmonicgp.globe.places import Place
 from harmonicgp.globe.reading import check_points
 from harmonicgp.tables.columns import Array
 
+#: Options that the regressor of the cells has too.
+_SHARED = ("posterior", "bound", "dtype", "random_state", "progress", "device")
+
 
 @dataclass(frozen=True)
 class FittedCells:
     """A regressor on the rows of a table of cells, and a mean function."""
-
-    has_waves: ClassVar[bool] = False
 
     regressor: HarmonicGPRegressor
     mean: MeanFunction
@@ -62,27 +63,22 @@ class FittedCells:
 
     def on_grid(self, place: Place, variance: bool) -> tuple[Array, Array | None]:
         """Mean and variance of the field, [slices, rows, columns]; NaN where a covariate is missing."""
-        mean, spread = self._at_rows(place.rows, variance)
-        return mean.reshape(place.shape), None if spread is None else spread.reshape(place.shape)
+        mean, spread = (part.reshape(place.shape) for part in self._moments(place.rows))
+        return mean, spread if variance else None
 
     def at_points(self, X: Any, variance: bool) -> tuple[Array, Array | None]:
         """Mean and variance of the field at points [n, inputs]: [n]."""
-        return self._at_rows(check_points(X, self.inputs), variance)
+        mean, spread = self._moments(check_points(X, self.inputs))
+        return mean, spread if variance else None
 
-    def _at_rows(self, rows: Array, variance: bool) -> tuple[Array, Array | None]:
-        complete = np.isfinite(rows).all(1)
-        means, stds = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
-        if complete.any():
-            means[complete], stds[complete] = self.regressor.predict_f(rows[complete], return_std=True)
-        return means + self.mean(rows[:, 1], rows[:, 0]), stds**2 if variance else None
+    def _moments(self, rows: Array) -> tuple[Array, Array]:
+        means, stds = _where_complete(rows, 2, lambda known: self.regressor.predict_f(known, return_std=True))
+        return means + self.mean(rows[:, 1], rows[:, 0]), stds**2
 
     def samples(self, place: Place, n: int, seed: int) -> Array:
         """Fields drawn from the posterior, [n, slices, rows, columns]; NaN where a covariate is missing."""
         rows = place.rows
-        complete = np.isfinite(rows).all(1)
-        draws = np.full((n, len(rows)), np.nan)
-        if complete.any():
-            draws[:, complete] = self.regressor.sample_y(rows[complete], n, seed, noise=False).T
+        draws = _where_complete(rows, n, lambda known: self.regressor.sample_y(known, n, seed, noise=False).T)
         return (draws + self.mean(rows[:, 1], rows[:, 0])).reshape(n, *place.shape)
 
     def components(self, *_: Any) -> NoReturn:
@@ -138,7 +134,12 @@ def fit_cells(table: CellTable, options: Options) -> tuple[FittedCells, dict[str
     errors = None if table.noise is None else np.sqrt(table.noise).ravel()[used]
     if errors is not None and np.isnan(errors).any():
         raise ValueError("noise_std is missing where the data have a value.")
-    regressor = _regressor(options).fit(rows[used], values[used], noise_std=errors)
+    regressor = HarmonicGPRegressor(
+        kernel="matern32" if options.kernel == "auto" else options.kernel,
+        columns={0: "longitude", 1: "latitude"},
+        n_inducing="auto" if options.n_inducing is None else options.n_inducing,
+        **{name: getattr(options, name) for name in _SHARED},
+    ).fit(rows[used], values[used], noise_std=errors)
     frame = None if table.inputs.covariates or grid.template is None else grid.template.frame.drop_attrs()
     return FittedCells(regressor, mean, table.inputs, frame), {"notes_": notes}
 
@@ -159,18 +160,13 @@ def _check_options(table: CellTable, options: Options) -> None:
         )
 
 
-def _regressor(options: Options) -> HarmonicGPRegressor:
-    return HarmonicGPRegressor(
-        kernel="matern32" if options.kernel == "auto" else options.kernel,
-        columns={0: "longitude", 1: "latitude"},
-        n_inducing="auto" if options.n_inducing is None else options.n_inducing,
-        posterior=options.posterior,
-        bound=options.bound,
-        dtype=options.dtype,
-        random_state=options.random_state,
-        progress=options.progress,
-        device=options.device,
-    )
+def _where_complete(rows: Array, n: int, values: Callable[[Array], Any]) -> Array:
+    """N values of every row that has no gap, [n, rows]; NaN for the others."""
+    complete = np.isfinite(rows).all(1)
+    result = np.full((n, len(rows)), np.nan)
+    if complete.any():
+        result[:, complete] = values(rows[complete])
+    return result
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ Its posterior is in model units: the mean function is subtracted, and the values
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -17,13 +17,13 @@ from torch import Tensor
 
 from harmonicgp.features import GlobeGrid, LongitudeFeatures, WaveEvaluation
 from harmonicgp.features.evaluation import Roots
+from harmonicgp.features.waves import by_block, by_kind
 from harmonicgp.globe.grids import axes_of
-from harmonicgp.globe.learning import GlobeModel
 from harmonicgp.globe.mean import MeanFunction
+from harmonicgp.globe.model import GlobeModel
 from harmonicgp.globe.options import Options
 from harmonicgp.globe.places import Place, Source
 from harmonicgp.globe.reading import check_points
-from harmonicgp.globe.training import precision
 from harmonicgp.inference import DeviationPosterior, Predictor, RootPosterior
 from harmonicgp.inference.statistics import root_blocks
 from harmonicgp.tables.columns import Array
@@ -39,16 +39,13 @@ class SliceGroup:
     slices: list[int]
     predictor: Predictor
     latitudes: Tensor | None = None  #: of the rows of a grid; None for points
-    weights: Tensor | None = (
-        None  #: of the rows in the precisions of the blocks; a file has them in place of the covariance
-    )
+    weights: Tensor | None = None  #: of these rows in the precisions; a file has them in place of the covariance
 
 
 @dataclass(frozen=True)
 class FittedMaps:
     """Maps in the units of the data: one model for all slices, their posteriors, a scale and a mean function."""
 
-    has_waves: ClassVar[bool] = True
     inputs: ClassVar[list[str]] = ["longitude", "latitude"]
 
     model: GlobeModel
@@ -167,11 +164,9 @@ class FittedMaps:
 
     def _in_order(self, parts: Sequence[Tensor], axis: int, chosen: list[int] | None = None) -> Array:
         """The results of all groups in the order of the slices, which run along an axis; or only the chosen slices."""
-        arrays = [part.cpu().numpy() for part in parts]
-        if len(arrays) == 1 and chosen is None:
-            return np.asarray(arrays[0])
         order = np.argsort([i for group in self.groups for i in group.slices])
-        return np.concatenate(arrays, axis).take(order if chosen is None else order[chosen], axis)
+        values = torch.cat(list(parts), axis).cpu().numpy()
+        return np.take(values, order if chosen is None else order[chosen], axis)
 
     def _grid(self, place: Place) -> GlobeGrid:
         return GlobeGrid(self._tensor(place.axes.latitudes), self._tensor(place.axes.longitudes))
@@ -186,13 +181,12 @@ class FittedMaps:
         source, tensors = (None, {}) if self.source is None else self.source.state()
         for k, group in enumerate(self.groups):
             posterior, features = group.predictor.posterior, group.predictor.features
-            assert isinstance(features, LongitudeFeatures)
-            shape = (-1, len(features.Z))
-            tensors[f"{k}.mean"] = _write_blocks(posterior.mean_vector().unflatten(-1, shape), features)
+            ((blocks, m),), T = features.shapes, self.model.t_max + 1
+            tensors[f"{k}.mean"] = by_kind(posterior.mean_vector().unflatten(-1, (blocks, m)), T)
             if isinstance(posterior, DeviationPosterior):
-                tensors[f"{k}.draws"] = _write_blocks(posterior.deviations.unflatten(-1, shape), features)
+                tensors[f"{k}.draws"] = by_kind(posterior.deviations.unflatten(-1, (blocks, m)), T)
             elif group.weights is None:
-                tensors[f"{k}.M"] = _write_blocks(posterior.roots.stacks[0], features)[0]
+                tensors[f"{k}.M"] = by_kind(posterior.roots.stacks[0], T)[0]
             if group.latitudes is not None and group.weights is not None:
                 tensors[f"{k}.latitudes"], tensors[f"{k}.weights"] = group.latitudes, group.weights
         header = {
@@ -215,16 +209,13 @@ class FittedMaps:
         for name, value in (("noise variance", model.s2), ("scale", scale)):
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f"a {name} of {value}")
-        features = model.features().to(options.torch_device())
-        predictor_of, groups = predictors(features), []
+        features = model.features().to(options.torch_device()).requires_grad_(False)
+        whitened, groups = features.whiten(), []
         for k, slices in enumerate(header["groups"]):
             names = [name for name in ("mean", "draws", "latitudes", "weights", "M") if f"{k}.{name}" in tensors]
             part = {name: tensors[f"{k}.{name}"].to(features.Z.device) for name in names}
-            posterior = _posterior_of(part, len(slices), model, features, options)
-            group = SliceGroup(
-                list(map(int, slices)), predictor_of(posterior), part.get("latitudes"), part.get("weights")
-            )
-            groups.append(group)
+            predictor = Predictor(features, whitened, _posterior_of(part, len(slices), model, features, options))
+            groups.append(SliceGroup(list(map(int, slices)), predictor, part.get("latitudes"), part.get("weights")))
         source = header["source"] and Source.from_state(header["source"], tensors, header["by"])
         field = cls(model, groups, MeanFunction.from_tensors(header["mean"], tensors), scale, source)
         mean, variance = field.at_points(np.array([[0.0, model.south]]), True)
@@ -233,30 +224,10 @@ class FittedMaps:
         return field
 
 
-def predictors(features: LongitudeFeatures) -> Callable[[Any], Predictor]:
-    """Predictors of posteriors that share their features."""
-    features = features.requires_grad_(False)
-    whitened = features.whiten()
-    return lambda posterior: Predictor(features, whitened, posterior)
-
-
 @torch.no_grad()
 def evaluate(model: GlobeModel, grid: GlobeGrid, dtype: torch.dtype) -> WaveEvaluation:
     """The features of a model on a grid."""
     return model.features(dtype=dtype).to(grid.latitudes.device).whiten()(grid)
-
-
-def _write_blocks(blocks: Tensor, features: LongitudeFeatures) -> Tensor:
-    """Values of blocks [n, blocks, ...] as a file has them: cosines and sines apart, [n, 2, T, ...], zero without a sine."""
-    T = features.t_max + 1
-    values = blocks.new_zeros(len(blocks), 2, T, *blocks.shape[2:])
-    values[:, 0], values[:, 1, 1 : features.n_sines + 1] = blocks[:, :T], blocks[:, T:]
-    return values
-
-
-def _read_blocks(values: Tensor, features: LongitudeFeatures) -> Tensor:
-    """The inverse of `_write_blocks`."""
-    return torch.cat((values[:, 0], values[:, 1, 1 : features.n_sines + 1]), 1)
 
 
 def _posterior_of(
@@ -266,15 +237,15 @@ def _posterior_of(
     shape = (2, features.t_max + 1, len(features.Z))
     if part["mean"].shape != (n, *shape):
         raise ValueError(f"a posterior of other than {n} slices with {shape} features")
-    means = _read_blocks(part["mean"], features)
+    means = by_block(part["mean"], features.n_sines)
     if "draws" in part:
         if part["draws"].shape[1:] != shape:
             raise ValueError(f"draws of shape {tuple(part['draws'].shape)}")
-        return DeviationPosterior(means.flatten(1), _read_blocks(part["draws"], features).flatten(1))
+        return DeviationPosterior(means.flatten(1), by_block(part["draws"], features.n_sines).flatten(1))
     if "weights" not in part:
-        return RootPosterior((means,), Roots((_read_blocks(part["M"][None], features),)))
+        return RootPosterior((means,), Roots((by_block(part["M"][None], features.n_sines),)))
     latitudes = part["latitudes"]
-    dtype = precision(options.dtype, model, len(latitudes))
+    dtype = model.precision(options.dtype, len(latitudes))
     evaluation = evaluate(model, GlobeGrid(latitudes, latitudes.new_tensor([model.meridian])), dtype)
     grams = partial(evaluation.grams_from_powers, part["weights"].double())
     return root_blocks(grams, evaluation.shapes, 1.0, dtype, latitudes.device).posterior(means.flatten(1))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -16,15 +15,15 @@ from tqdm import tqdm
 from harmonicgp.backend.memory import memory_kept
 from harmonicgp.features.evaluation import Roots
 from harmonicgp.globe.fields import Field, Points, coupling
-from harmonicgp.globe.fitted_maps import FittedMaps, SliceGroup, evaluate, predictors
+from harmonicgp.globe.fitted_maps import FittedMaps, SliceGroup, evaluate
 from harmonicgp.globe.grids import GridAxes, GridData
-from harmonicgp.globe.learning import GlobeModel, Learned
+from harmonicgp.globe.learning import EVEN, Learned, Progress, train_on_grid, train_on_points
 from harmonicgp.globe.mean import MeanFunction
+from harmonicgp.globe.model import GlobeModel
 from harmonicgp.globe.options import Options
 from harmonicgp.globe.places import Source
-from harmonicgp.globe.reading import PointData, standard_deviation
-from harmonicgp.globe.training import EVEN, Progress, precision, train_on_grid, train_on_points
-from harmonicgp.inference import RootPosterior, closed_form, joint_deviations
+from harmonicgp.globe.reading import standard_deviation
+from harmonicgp.inference import DeviationPosterior, Predictor, RootPosterior, closed_form, joint_deviations
 from harmonicgp.inference.statistics import EvaluationStatistics, gather_statistics, streaming_matvec
 from harmonicgp.tables.columns import Array
 
@@ -32,14 +31,9 @@ from harmonicgp.tables.columns import Array
 LARGE_RESIDUAL = 0.5
 
 
-@dataclass(frozen=True)
-class MapForm:
-    """The closed form of some maps."""
-
-    groups: list[SliceGroup]
-    bound: float  #: on the log likelihood, for each value
-    residual_share: float  #: the mean residual variance of the features, as a share of the noise
-    notes: tuple[str, ...] = ()
+#: The closed form of maps: their groups, the bound on the log likelihood for each value, and the mean residual variance of the
+#: features as a share of the noise.
+MapForm: TypeAlias = tuple[list[SliceGroup], float, float]
 
 
 def fit_maps(grid: GridData, options: Options) -> tuple[FittedMaps, dict[str, Any]]:
@@ -56,20 +50,23 @@ def fit_maps(grid: GridData, options: Options) -> tuple[FittedMaps, dict[str, An
         form = fit_grid(learned.model, fields, options)
         tell(100)
     source = None if grid.template is None else Source.of(grid, options.by)
-    return FittedMaps(learned.model, form.groups, mean, scale, source), _describe(learned, form, scale, grid.notes)
+    return _result(learned, form, mean, scale, source, grid.notes)
 
 
-def fit_scattered(data: PointData, options: Options) -> tuple[FittedMaps, dict[str, Any]]:
+def fit_scattered(data: Points, options: Options) -> tuple[FittedMaps, dict[str, Any]]:
     """Fit scattered points. Also gives further fitted attributes of the estimator."""
-    places, device = (data.X[:, 1], data.X[:, 0]), options.torch_device()
-    mean, scale, values, errors = _standardise(data.y[None], data.noise, options.mean, *places)
-    noise = None if errors is None else _tensor(errors, device)
-    points = Points(_tensor(data.X, device), _tensor(values, device), noise)
+    (lon, lat), device = data.X.numpy().T, options.torch_device()
+    noise = None if data.noise is None else data.noise.numpy()
+    mean, scale, values, errors = _standardise(data.values.numpy(), noise, options.mean, lat, lon)
+    points = Points(data.X.to(device), _tensor(values, device), None if errors is None else _tensor(errors, device))
     with _progress(options.progress) as tell:
         learned = train_on_points(points, scale, options, tell)
         form = fit_points(learned.model, points, options)
         tell(100)
-    return FittedMaps(learned.model, form.groups, mean, scale, None), _describe(learned, form, scale)
+    notes = []
+    if options.posterior != "block" and not isinstance(form[0][0].predictor.posterior, DeviationPosterior):
+        notes = ["too many features for a joint posterior of points: error bars are those of blocks."]
+    return _result(learned, form, mean, scale, None, notes)
 
 
 def _standardise(
@@ -82,22 +79,25 @@ def _standardise(
     return function, scale, values / scale, None if errors is None else errors / scale**2
 
 
-def _describe(learned: Learned, form: MapForm, scale: float, notes: Sequence[str] = ()) -> dict[str, Any]:
-    """Fitted attributes that only the fit knows."""
-    notes = [*notes, *form.notes]
-    if form.residual_share > LARGE_RESIDUAL:
+def _result(
+    learned: Learned, form: MapForm, mean: MeanFunction, scale: float, source: Source | None, notes: Sequence[str]
+) -> tuple[FittedMaps, dict[str, Any]]:
+    """The fitted field, and fitted attributes that only the fit knows."""
+    (groups, bound, residual_share), notes = form, list(notes)
+    if residual_share > LARGE_RESIDUAL:
         notes.append(
             f"{learned.model.m} inducing latitudes and frequencies to {learned.model.t_max} leave "
-            f"{form.residual_share:.2g} times the noise unexplained: error bars count it. More memory=, n_inducing= and t_max= "
+            f"{residual_share:.2g} times the noise unexplained: error bars count it. More memory=, n_inducing= and t_max= "
             "leave less."
         )
-    return {
+    attributes = {
         "history_": learned.history,
         "kernels_": learned.kernels,
-        "residual_share_": form.residual_share,
-        "elbo_": form.bound - math.log(scale),
+        "residual_share_": residual_share,
+        "elbo_": bound - math.log(scale),
         "notes_": notes,
     }
+    return FittedMaps(learned.model, groups, mean, scale, source), attributes
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def _progress(show: bool) -> Iterator[Progress]:
 def grid_fields(
     axes: GridAxes, values: Array, errors: Array | None, device: torch.device
 ) -> list[tuple[list[int], Field]]:
-    """SliceGroup the slices [slices, rows, columns] that have the same cells and the same known errors."""
+    """Group the slices [slices, rows, columns] that have the same cells and the same known errors."""
     present = np.isfinite(values)
     groups: dict[bytes, list[int]] = {}
     for i in range(len(values)):
@@ -135,8 +135,9 @@ def grid_fields(
 def fit_grid(model: GlobeModel, fields: Sequence[tuple[list[int], Field]], options: Options) -> MapForm:
     """The posterior of fields on one grid, in closed form."""
     grid = fields[0][1].grid
-    predictor_of = predictors(model.features().to(grid.latitudes.device))
-    evaluation = evaluate(model, grid, precision(options.dtype, model, len(grid.latitudes)))
+    features = model.features().to(grid.latitudes.device).requires_grad_(False)
+    whitened = features.whiten()
+    evaluation = evaluate(model, grid, model.precision(options.dtype, len(grid.latitudes)))
     tolerance = 1e-9 if evaluation.dtype == torch.float64 else 1e-5
     groups, bound, cells = [], 0.0, 0
     for slices, field in fields:
@@ -150,18 +151,17 @@ def fit_grid(model: GlobeModel, fields: Sequence[tuple[list[int], Field]], optio
             mu = posterior.mean_vector()
             posterior = joint_deviations(statistics, model.s2, mu, options.n_draws, options.random_state)
         powers = (evaluation.waves.powers(weights) / model.s2).float()
-        groups.append(SliceGroup(slices, predictor_of(posterior), field.latitudes, powers))
+        groups.append(SliceGroup(slices, Predictor(features, whitened, posterior), field.latitudes, powers))
         bound, cells = bound + form.bound, cells + field.n_cells * len(slices)
-    return MapForm(groups, bound / cells, float(evaluation.residual.variance.mean()) / model.s2)
+    return groups, bound / cells, float(evaluation.residual.variance.mean()) / model.s2
 
 
 def fit_points(model: GlobeModel, points: Points, options: Options) -> MapForm:
     """The posterior of scattered points, with the features of maps, in batches."""
-    features = model.features().to(points.X.device)
+    features = model.features().to(points.X.device).requires_grad_(False)
     whitened, size = features.whiten(), max(64, (1 << 24) // features.n_features)
     weights = None if points.noise is None else model.s2 / (model.s2 + points.noise)
-    with torch.no_grad():
-        statistics = gather_statistics(whitened, features.shapes, points.X, points.values, weights, size)
+    statistics = gather_statistics(whitened, features.shapes, points.X, points.values, weights, size)
     matvec = None if statistics.S is not None else streaming_matvec(whitened, points.X, weights, size)
     form = closed_form(statistics, model.s2, "block", options.bound, matvec=matvec)
     if options.posterior != "block" and statistics.S is not None:
@@ -172,11 +172,8 @@ def fit_points(model: GlobeModel, points: Points, options: Options) -> MapForm:
         eye = torch.eye(C.shape[-1], dtype=C.dtype, device=C.device).expand_as(C)
         roots = Roots((torch.linalg.solve_triangular(C, eye, upper=False),))
         posterior = RootPosterior(form.posterior.means, roots)
-    notes: tuple[str, ...] = ()
-    if options.posterior != "block" and statistics.S is None:
-        notes = ("too many features for a joint posterior of points: error bars are those of blocks.",)
-    groups, share = [SliceGroup([0], predictors(features)(posterior))], float(statistics.residual.mean()) / model.s2
-    return MapForm(groups, form.bound / len(points.X), share, notes)
+    groups = [SliceGroup([0], Predictor(features, whitened, posterior))]
+    return groups, form.bound / len(points.X), float(statistics.residual.mean()) / model.s2
 
 
 def _tensor(values: Array, device: torch.device) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from harmonicgp.globe.coordinates import (
     degrees,
     find_coordinate,
     find_lattice,
-    lattice_of,
     merge_meridians,
     places_on,
     quoted,
@@ -74,23 +72,15 @@ class Template:
         """Sizes of the other dimensions."""
         return tuple(self.frame.sizes[dim] for dim in self.extra)
 
-    def one_map(self) -> xarray.DataArray:
-        """The frame without the other dimensions and what varies along them."""
-        varying = [name for name, coord in self.frame.coords.items() if not set(self.extra).isdisjoint(coord.dims)]
-        return self.frame.drop_vars(varying).isel(dict.fromkeys(self.extra, 0))
-
     def with_slices(self, by: str | None, labels: Array) -> Template:
         """The same map with the dimension `by` and these coordinates along it, or None; without any other dimension."""
-        frame = self.one_map()
+        varying = [name for name, coord in self.frame.coords.items() if not set(self.extra).isdisjoint(coord.dims)]
+        frame = self.frame.drop_vars(varying).isel(dict.fromkeys(self.extra, 0))
         if by is not None:
             dims = [dim for dim in self.frame.dims if dim == by or dim in frame.dims]
             frame = frame.drop_vars(by, errors="ignore").expand_dims({by: labels})
             frame = frame.transpose(*(dims if by in dims else frame.dims), transpose_coords=False)
         return replace(self, frame=frame)
-
-    def with_first(self, name: str, labels: Array) -> Template:
-        """With one more dimension before all others."""
-        return replace(self, frame=self.frame.expand_dims({name: labels}))
 
 
 @dataclass(frozen=True)
@@ -164,7 +154,8 @@ def axes_of(
     longitudes = degrees(coords[longitude], subject)
     first, columns = merge_meridians(longitudes, longitude, subject)
     frame = xr.DataArray(np.broadcast_to(False, tuple(sizes.values())), coords.coords, tuple(sizes), attrs=attrs)
-    axes = GridAxes(rising, longitudes[first], find_lattice(longitudes[first]))
+    lattice = find_lattice(longitudes[first])
+    axes = GridAxes(rising, longitudes[first], None if lattice is None else lattice[0])
     return axes, Template(frame, latitude, longitude, rows, columns)
 
 
@@ -175,52 +166,34 @@ def to_dataarray(
     units: str | None = None,
     long_name: str | None = None,
 ) -> xarray.DataArray:
-    """Values [rows, columns], or with slices before these, as a DataArray with the dimensions and coordinates of the source.
+    """Values [..., rows, columns], slices first, as a DataArray with the dimensions and coordinates of the source.
 
     Attributes that describe the values of the source (units, standard_name, valid_range, ...) are left out.
     """
-    values, frame, extra = np.asarray(values), template.frame, template.extra
-    cells = (len(template.rows), len(np.unique(template.columns)))
-    flat, full = (math.prod(template.extra_shape), *cells), (*template.extra_shape, *cells)
-    if values.shape not in (cells, flat, full):
-        shapes = " or ".join(str(list(shape)) for shape in dict.fromkeys((cells, flat, full)))
-        raise ValueError(f"values of shape {list(values.shape)} do not fit the grid: they must be {shapes}.")
-    if values.shape == cells:
-        frame, extra = template.one_map(), ()
-    else:
-        values = values.reshape(full)
+    frame = template.frame
     whole = values[..., template.rows[:, None], template.columns]
-    axes = [(*extra, template.latitude, template.longitude).index(str(dim)) for dim in frame.dims]
+    sorted_frame = frame.transpose(*template.extra, template.latitude, template.longitude, transpose_coords=False)
+    result = sorted_frame.copy(data=whole.reshape(sorted_frame.shape)).transpose(*frame.dims, transpose_coords=False)
     attrs = {key: value for key, value in frame.attrs.items() if key not in _OF_VALUES}
     attrs |= {key: value for key, value in (("units", units), ("long_name", long_name)) if value is not None}
-    result = frame.copy(data=whole.transpose(axes)).rename(name)
     result.attrs = attrs
-    return result
+    return result.rename(name)
 
 
 # From points ---------------------------------------------------------------------------------------------------------
 
 
 def grid_from_points(lon: Array, lat: Array, y: Array, noise: Array | None = None) -> GridData | None:
-    """Points as a grid with missing cells; None if they do not lie on a grid, fill little of it, or share a cell.
+    """Finite points [n] as a grid with missing cells; None if they lie on no grid, fill little of it, or share a cell.
 
     Examples:
         >>> grid = grid_from_points(np.array([10.0, 0, 10]), np.array([5.0, -5, -5]), np.array([1.0, 2, 3]))
         >>> grid.axes.longitudes, grid.values
         (array([ 0., 10.]), array([[[ 2.,  3.], [nan,  1.]]]))
     """
-    lon, lat, y = (np.asarray(a, dtype=np.float64) for a in (lon, lat, y))
-    v = None if noise is None else np.asarray(noise, dtype=np.float64)
-    shapes = [list(a.shape) for a in (lon, lat, y, v) if a is not None]
-    if y.ndim != 1 or any(shape != shapes[0] for shape in shapes):
-        raise ValueError(f"lon, lat, y and noise must be vectors of one length; got shapes {shapes}.")
-    if not len(y) or not all(math.isfinite(a.min()) and math.isfinite(a.max()) for a in (lon, lat, y)):
-        return None
-    if max(-lat.min(), lat.max()) > 90:
-        return None
     distinct = np.unique(lon)
-    lattice = lattice_of(distinct)
-    if lattice is None:
+    lattice = find_lattice(distinct)
+    if lattice is None or np.abs(lat).max() > 90:
         return None
     places, first = np.unique(places_on(distinct, *lattice), return_index=True)
     by_longitude = np.argsort(first)  # `distinct` rises: so do the longitudes that come first at their places
@@ -233,9 +206,7 @@ def grid_from_points(lon: Array, lat: Array, y: Array, noise: Array | None = Non
         return None
     row = (np.cumsum(new) - 1)[np.searchsorted(levels, lat)]
     cell = row * len(longitudes) + np.argsort(by_longitude)[np.searchsorted(places, places_on(lon, *lattice))]
-    filled = np.zeros(cells, dtype=bool)
-    filled[cell] = True
-    if np.count_nonzero(filled) < len(y):
+    if len(np.unique(cell)) < len(y):
         return None
 
     def on_cells(a: Array) -> Array:
@@ -243,7 +214,8 @@ def grid_from_points(lon: Array, lat: Array, y: Array, noise: Array | None = Non
         field[cell] = a
         return field.reshape(1, len(latitudes), len(longitudes))
 
-    return GridData(GridAxes(latitudes, longitudes, lattice[0]), on_cells(y), noise=None if v is None else on_cells(v))
+    axes = GridAxes(latitudes, longitudes, lattice[0])
+    return GridData(axes, on_cells(y), noise=None if noise is None else on_cells(noise))
 
 
 def _without_repeats(values: Array, template: Template, subject: str) -> tuple[Array, tuple[str, ...]]:

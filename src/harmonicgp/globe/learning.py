@@ -1,115 +1,51 @@
-"""Hyper-parameters and sizes of a field on the globe, from the collapsed bound.
+"""How the hyper-parameters and sizes of maps are learned: on strips of a grid or on patches of places, kernels compared.
 
 The bound of a whole grid and its gradient take a pass over all its features. What the lengthscale, the output scale and the noise
 should be is seen as well in a few strips of latitudes at full resolution: each is a data set of its own, with the inducing
 latitudes that lie in it. A coarser grid would not do: it cannot tell short waves from noise. The last steps are on all rows.
+
+Where rows are observed unevenly (a region, an ocean with land in it), frequencies of the longitude depend on each other. The
+bound of independent frequencies is then loose, the more so the larger the variance of the field, and gives too small a variance.
+The marginal likelihood of some hundred places is exact whatever is missing. Patches of neighbours determine the noise and short
+waves, and places from everywhere the long waves; their likelihoods are summed.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-import gpytorch
 import numpy as np
 import torch
 from torch import Tensor
 
-from harmonicgp.features import GlobeGrid, LongitudeFeatures
-from harmonicgp.globe.fields import Field
-from harmonicgp.globe.options import Options
+from harmonicgp.features.base import PointKernel
+from harmonicgp.globe.fields import Field, Points, coupling
+from harmonicgp.globe.grids import GridAxes
+from harmonicgp.globe.model import GlobeModel, largest_sizes, point_sizes, smallest_sizes
+from harmonicgp.globe.options import KERNELS, Options
 from harmonicgp.inference.collapsed import Passes, collapsed_bound
-from harmonicgp.kernels.globe import GlobeKernel
-from harmonicgp.kernels.profiles import log_scale, named_kernel
-from harmonicgp.likelihoods.observation import Bound, GaussianObservation
-from harmonicgp.training.minimiser import Array, minimise
+from harmonicgp.kernels.globe import unit_vectors
+from harmonicgp.likelihoods.observation import Bound
+from harmonicgp.tables.columns import Array
+from harmonicgp.training.exact import gaussian_log_density
+from harmonicgp.training.minimiser import minimise
 
 #: Rows of a grid from which on strips stand for it, the share of rows that they hold, and how many there are.
 STRIPS_FROM, STRIPS_SHARE, STRIPS = 120, 0.12, 6
-#: The residual of the features, on average, may be this share of the noise: neighbouring cells share it, so that it does not
-#: average out as noise does.
-RESIDUAL_SHARE = 0.002
+#: Places up to which one patch holds all; else so many patches of neighbours, of so many places, and places from everywhere.
+ALL, NEAR, NEIGHBOURS, ANYWHERE = 1200, 4, 400, 600
+#: Rows are observed evenly if no harmonic of their precision is above this share. Independent frequencies are enough then.
+EVEN = 0.1
+#: Columns, and so twice the highest frequency, that stand for longitudes that are not evenly spaced.
+UNEVEN_COLUMNS = 720
 
-
-@dataclass(frozen=True)
-class GlobeModel:
-    """All that a field's model is made of, but for its posterior."""
-
-    kernel: str  #: a name of `kernels.profiles.NAMED_PROFILES`
-    lengthscale: float  #: in Earth radii
-    scale: float  #: the variance of the field
-    s2: float  #: of the noise
-    m: int  #: inducing latitudes
-    t_max: int
-    order: int | None  #: longitudes of the lattice, or None for the circle group
-    meridian: float
-    south: float = -90.0  #: the inducing latitudes lie evenly between
-    north: float = 90.0
-
-    @property
-    def step(self) -> float:
-        """Degrees between inducing latitudes."""
-        return (self.north - self.south) / self.m
-
-    def latitudes(self) -> Tensor:
-        """Of the inducing points: never a pole, where all frequencies but t = 0 vanish."""
-        return self.south + (torch.arange(self.m, dtype=torch.float64, device="cpu") + 0.5) * self.step
-
-    def globe_kernel(self) -> gpytorch.kernels.ScaleKernel:
-        """The kernel, in float64; raw parameters are logarithms."""
-        with torch.device("cpu"):
-            base = named_kernel(self.kernel, lengthscale_constraint=log_scale())
-            kernel = gpytorch.kernels.ScaleKernel(GlobeKernel(base), outputscale_constraint=log_scale()).double()
-        wide = torch.float64  # GPyTorch would round numbers to the default dtype
-        base.lengthscale = torch.tensor(self.lengthscale, dtype=wide, device="cpu")
-        kernel.outputscale = torch.tensor(self.scale, dtype=wide, device="cpu")
-        return kernel
-
-    def observation(self) -> GaussianObservation:
-        """The noise, in float64; its raw parameter is a logarithm."""
-        with torch.device("cpu"):
-            likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=log_scale()).double()
-        likelihood.noise = torch.tensor(self.s2, dtype=torch.float64, device="cpu")
-        return GaussianObservation(likelihood)
-
-    def features(self, latitudes: Tensor | None = None, dtype: torch.dtype = torch.float64) -> LongitudeFeatures:
-        """With inducing points at given latitudes, or at all of its own."""
-        Z = self.latitudes() if latitudes is None else latitudes
-        return LongitudeFeatures(self.globe_kernel(), Z, self.t_max, self.order, self.meridian, dtype)
-
-    def with_logarithms(self, theta: Array) -> GlobeModel:
-        """The same with lengthscale, scale and noise from their logarithms."""
-        lengthscale, scale, s2 = np.exp(theta).tolist()
-        return replace(self, lengthscale=lengthscale, scale=scale, s2=s2)
-
-    @property
-    def logarithms(self) -> Array:
-        """Of lengthscale, scale and noise."""
-        return np.log([self.lengthscale, self.scale, self.s2])
-
-
-def strips(field: Field, seed: int = 0) -> list[Field]:
-    """A few strips of neighbouring rows, spread over the globe; all of it where it is small."""
-    rows = len(field.latitudes)
-    if rows < STRIPS_FROM:
-        return [field]
-    width = max(8, round(STRIPS_SHARE * rows / STRIPS))
-    edges = np.linspace(0, rows, STRIPS + 1).astype(int)
-    generator = np.random.default_rng(seed)
-    firsts = [int(generator.integers(low, max(low, high - width) + 1)) for low, high in pairwise(edges.tolist())]
-    parts = [field.rows(slice(first, min(first + width, rows))) for first in firsts]
-    return [part for part in parts if part.n_cells]
-
-
-def first_guess(field: Field, step: float) -> tuple[float, float, float]:
-    """A lengthscale of one and a half steps (degrees), the variance of the field, and a tenth of it as noise."""
-    values = field.values[:, field.present].double()
-    variance = max(1e-12, float(values.var(-1, unbiased=False).mean()) if values.shape[-1] > 1 else 1.0)
-    return min(1.5 * math.radians(step), 1.0), variance, 0.1 * variance
+Progress = Callable[[float], object]  #: takes per cent
 
 
 @dataclass(frozen=True)
@@ -120,8 +56,150 @@ class Learned:
     bound: float = -math.inf
     history: list[dict[str, float]] = field(default_factory=list)  #: one record for each evaluation
     kernels: dict[str, float] = field(default_factory=dict)  #: the bound of each kernel that was tried, for each value
-    whole: bool = True  #: whether all data were looked at, not only strips
     inverse: Array | None = None  #: of the curvature, by the three logarithms; zero for those that are fixed
+
+
+# From data to a model -------------------------------------------------------------------------------------------------
+
+
+def train_on_grid(fields: Sequence[Field], axes: GridAxes, scale: float, options: Options, tell: Progress) -> Learned:
+    """Learn from fields on one grid, in units of `scale`: on strips, or on patches where rows are observed unevenly."""
+    model = _grid_model(max(fields, key=lambda field: field.n_cells), axes, scale, options)
+    names = KERNELS if options.kernel == "auto" and model.order is not None else (model.kernel,)
+    chosen, latitudes, whole = sample_fields(fields), fields[0].latitudes, True
+    if all(options.fixed) and len(names) == 1:
+        learned = Learned(model)
+    elif any(coupling(field.present, field.longitudes) > EVEN for field in chosen):
+        parts = [part for field in chosen for part in field_patches(field, options.random_state)]
+        learned = _best_kernel(model, names, patches_evidence(parts), options, options.max_evaluations, tell)
+    else:
+        strips_of_all = [strip for field in chosen for strip in strips(field, options.random_state)]
+        whole = len(fields) == len(strips_of_all) and all(map(operator.is_, fields, strips_of_all))
+        learned = _learn_on_strips(model, names, strips_of_all, options, tell)
+    learned = replace(learned, model=_with_smallest_sizes(learned.model, latitudes, options))
+    return learned if whole or all(options.fixed) else finish_on_all(learned, fields, options)
+
+
+def train_on_points(points: Points, scale: float, options: Options, tell: Progress) -> Learned:
+    """Learn from scattered points, in units of `scale`, on patches of them."""
+    latitudes = points.X[:, 1]
+    south, north = latitude_span(latitudes.cpu().numpy())
+    lengthscale = min(1.0, 3 * math.radians(max(north - south, 1.0)) / math.sqrt(len(latitudes)) + 0.01)
+    kernel = "rbf" if options.kernel == "auto" else options.kernel
+    model = GlobeModel(kernel, lengthscale, 1.0, 0.1, *point_sizes(north - south), None, 0.0, south, north)
+    learned = Learned(replace(model, **_given(options, scale)))
+    if not all(options.fixed):
+        evidence = patches_evidence(patches(points, options.random_state))
+        learned = _best_kernel(learned.model, (kernel,), evidence, options, options.max_evaluations, tell)
+    model = learned.model
+    if kernel == "rbf":
+        return replace(learned, model=_with_smallest_sizes(model, latitudes, options))
+    # The harmonics of other kernels fall too slowly for the circle group: they take a lattice of longitudes.
+    return replace(learned, model=replace(model, order=4 * model.t_max + 2))
+
+
+def _given(options: Options, scale: float) -> dict[str, Any]:
+    """The fields of a model that the user gave, in units of `scale`."""
+    values = {
+        "lengthscale": options.lengthscale,
+        "scale": None if options.field_std is None else (options.field_std / scale) ** 2,
+        "s2": None if options.noise_level is None else (options.noise_level / scale) ** 2,
+        "m": options.n_inducing,
+        "t_max": options.t_max,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _grid_model(field: Field, axes: GridAxes, scale: float, options: Options) -> GlobeModel:
+    """The model that learning starts from: the largest sizes that fit into memory, and guesses from the values."""
+    order, given, latitudes = axes.order, _given(options, scale), axes.latitudes
+    # The rows reach half a step beyond the ends; one row is as wide as its cells.
+    half = 0.5 * float(np.diff(latitudes).max()) if len(latitudes) > 1 else 180 / (order or UNEVEN_COLUMNS)
+    south, north = max(-90.0, float(latitudes[0]) - half), min(90.0, float(latitudes[-1]) + half)
+    m, t_max = largest_sizes(len(latitudes), order or UNEVEN_COLUMNS, north - south, options.memory)
+    kernel, meridian = "rbf" if options.kernel == "auto" else options.kernel, float(field.longitudes[0])
+    model = replace(GlobeModel(kernel, 1.0, 1.0, 1.0, m, t_max, order, meridian, south, north), **given)
+    if order is not None and model.t_max > order // 2:
+        raise ValueError(f"{order} longitudes have the frequencies 0 to {order // 2}; got t_max={model.t_max}.")
+    if order is None and kernel != "rbf":
+        raise ValueError(
+            f"the kernel {kernel} needs evenly spaced longitudes that go into 360 degrees: use kernel='rbf', which takes any."
+        )
+    values = field.values[:, field.present].double()
+    variance = max(1e-12, float(values.var(-1, unbiased=False).mean()) if values.shape[-1] > 1 else 1.0)
+    lengthscale = min(1.5 * math.radians(max(model.step, 180 / (model.t_max + 1))), 1.0)
+    return replace(model, **{"lengthscale": lengthscale, "scale": variance, "s2": 0.1 * variance} | given)
+
+
+def latitude_span(latitudes: Array) -> tuple[float, float]:
+    """The latitudes for which points need inducing ones: theirs and a little more, or all where they cover most of the globe."""
+    low, high = float(latitudes.min()), float(latitudes.max())
+    if high - low > 150:
+        return -90.0, 90.0
+    margin = max(0.05 * (high - low), 1.0)
+    return max(-90.0, low - margin), min(90.0, high + margin)
+
+
+def _with_smallest_sizes(model: GlobeModel, latitudes: Tensor, options: Options) -> GlobeModel:
+    """The model with the fewest inducing latitudes and frequencies that leave a small residual; given sizes stay."""
+    if options.n_inducing is not None and options.t_max is not None:
+        return model
+    smallest = smallest_sizes(model, latitudes)
+    t_max = smallest.t_max if options.t_max is None else options.t_max
+    return replace(smallest, m=options.n_inducing or smallest.m, t_max=t_max)
+
+
+def _learn_on_strips(
+    model: GlobeModel, names: Sequence[str], parts: Sequence[Field], options: Options, tell: Progress
+) -> Learned:
+    """Learn on strips of latitudes: a short run for each kernel, and a longer one for the best."""
+    evaluations, several = options.max_evaluations, len(names) > 1
+    evidence = fields_evidence(parts, options.bound, torch.float64)
+    short = max(6, evaluations // 4) if several else evaluations
+    first = _best_kernel(model, names, evidence, options, short, lambda percent: tell(percent / 2))
+    if not several or all(options.fixed):
+        return first
+    learned = maximise(first.model, evidence, options.fixed, evaluations - evaluations // 4, _part(tell, 1, 2))
+    kernels = first.kernels | {learned.model.kernel: learned.bound}
+    return replace(learned, history=first.history + learned.history, kernels=kernels)
+
+
+def _best_kernel(
+    model: GlobeModel, names: Sequence[str], evidence: Objective, options: Options, evaluations: int, tell: Progress
+) -> Learned:
+    """The run of the kernel with the highest bound, with the history of all runs, which are 60 per cent of a fit."""
+    runs = [
+        maximise(replace(model, kernel=name), evidence, options.fixed, evaluations, _part(tell, k, len(names)))
+        for k, name in enumerate(names)
+    ]
+    history = [record for each in runs for record in each.history]
+    kernels = {each.model.kernel: each.bound for each in runs}
+    return replace(max(runs, key=lambda each: each.bound), history=history, kernels=kernels)
+
+
+def _part(tell: Progress, k: int, n: int) -> Progress:
+    return lambda share: tell(60 * (k + share) / n)
+
+
+def finish_on_all(learned: Learned, fields: Sequence[Field], options: Options) -> Learned:
+    """A few Newton steps on all rows, with the curvature that the strips have shown; the best point seen is taken."""
+    model = learned.model
+    evidence = fields_evidence(fields, options.bound, model.precision(options.dtype, len(fields[0].latitudes)))
+    theta, history, began = model.logarithms, list(learned.history), time.perf_counter()
+    best = -math.inf
+    for _ in range(options.full_evaluations):
+        candidate = model.with_logarithms(theta)
+        value, slope = evidence(candidate)
+        history.append(evidence.record(candidate, value, time.perf_counter() - began))
+        if value <= best:
+            break
+        best, model = value, candidate
+        step = np.zeros(3) if learned.inverse is None else learned.inverse @ (slope / evidence.cells)
+        theta = theta + step * min(1.0, 0.3 / max(1e-12, float(np.abs(step).max())))
+    return replace(learned, model=model, history=history)
+
+
+# Lengthscale, scale and noise of the highest evidence -----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -132,6 +210,7 @@ class Objective:
     parts: Sequence[Any]
     cells: float  #: values in the data
     rows: float  #: rows that an evaluation looks at
+    shortest: Callable[[GlobeModel], float]  #: the least lengthscale that the data can tell
 
     def __call__(self, model: GlobeModel) -> tuple[float, Array]:
         """The value of a model, and its slopes."""
@@ -149,12 +228,11 @@ class Objective:
 def maximise(
     model: GlobeModel,
     evidence: Objective,
-    shortest: float,
-    fixed: tuple[bool, bool, bool] = (False, False, False),
-    max_evaluations: int = 40,
-    progress: Callable[[float], object] | None = None,
+    fixed: tuple[bool, bool, bool],
+    max_evaluations: int,
+    progress: Callable[[float], object] = lambda share: None,
 ) -> Learned:
-    """Lengthscale, scale and noise, those not `fixed`, at the largest evidence; `shortest` bounds the lengthscale."""
+    """Lengthscale, scale and noise, those not `fixed`, at the largest evidence."""
     history: list[dict[str, float]] = []
     start, free, began = model.logarithms, ~np.array(fixed), time.perf_counter()
 
@@ -164,8 +242,7 @@ def maximise(
         return model.with_logarithms(theta)
 
     def objective(x: Array) -> tuple[float, Array]:
-        if progress is not None:
-            progress(min(1.0, len(history) / max_evaluations))
+        progress(min(1.0, len(history) / max_evaluations))
         candidate = candidate_of(x)
         value, slope = evidence(candidate)
         history.append(evidence.record(candidate, value, time.perf_counter() - began))
@@ -176,7 +253,8 @@ def maximise(
         return Learned(model, -value, history)
     variance = max(model.scale, 1e-12)
     limits = np.log([
-        (min(shortest, model.lengthscale), 4.0), (1e-4 * variance, 1e4 * variance), (1e-7 * variance, 10 * variance)
+        (min(evidence.shortest(model), model.lengthscale), 4.0), (1e-4 * variance, 1e4 * variance),
+        (1e-7 * variance, 10 * variance),
     ])  # fmt: skip
     first = np.clip(start, limits[:, 0], limits[:, 1])
     minimum = minimise(objective, first[free], limits[free], max_evaluations)
@@ -185,10 +263,35 @@ def maximise(
     return Learned(candidate_of(minimum.x), -minimum.value, history, inverse=inverse)
 
 
-def slopes(kernel: Any, observation: Any) -> Array:
+def _slopes(kernel: Any, observation: Any) -> Array:
     """Slopes by the three logarithms, from the gradients that the minimisation of minus an evidence left."""
     raw = (kernel.base_kernel.base_kernel.raw_lengthscale, kernel.raw_outputscale, observation.likelihood.raw_noise)
     return np.array([0.0 if p.grad is None else -float(p.grad) for p in raw])
+
+
+def sample_fields(fields: Sequence[Field], most: int = 4) -> list[Field]:
+    """Some of many fields, and of each no more than eight slices: enough to learn three numbers from."""
+    chosen = [fields[i] for i in np.linspace(0, len(fields) - 1, min(most, len(fields))).astype(int)]
+    return [
+        field if len(field.values) <= 8 else replace(field, values=field.values[:: -(-len(field.values) // 8)])
+        for field in chosen
+    ]
+
+
+# Strips ---------------------------------------------------------------------------------------------------------------
+
+
+def strips(field: Field, seed: int = 0) -> list[Field]:
+    """A few strips of neighbouring rows, spread over the globe; all of it where it is small."""
+    rows = len(field.latitudes)
+    if rows < STRIPS_FROM:
+        return [field]
+    width = max(8, round(STRIPS_SHARE * rows / STRIPS))
+    edges = np.linspace(0, rows, STRIPS + 1).astype(int)
+    generator = np.random.default_rng(seed)
+    firsts = [int(generator.integers(low, max(low, high - width) + 1)) for low, high in pairwise(edges.tolist())]
+    parts = [field.rows(slice(first, min(first + width, rows))) for first in firsts]
+    return [part for part in parts if part.n_cells]
 
 
 def fields_evidence(fields: Sequence[Field], bound: Bound, dtype: torch.dtype) -> Objective:
@@ -203,103 +306,58 @@ def fields_evidence(fields: Sequence[Field], bound: Bound, dtype: torch.dtype) -
             features, observation, field.grid, field.targets, bound=bound, noise=field.noise, gradient=True,
             counts=field.present.to(dtype), passes=Passes(tolerance=1e-5),
         )  # fmt: skip
-        return form.bound, slopes(features.view.kernel, observation)  # type: ignore[attr-defined]
+        return form.bound, _slopes(features.view.kernel, observation)  # type: ignore[attr-defined]
 
     cells = sum(field.n_cells * len(field.values) for field in fields)
     rows = sum(len(field.latitudes) for field in fields)
-    return Objective(value, fields, float(cells), float(rows))
+    return Objective(
+        value,
+        fields,
+        float(cells),
+        float(rows),
+        lambda model: 0.25 * min(math.radians(model.step), math.pi / (model.t_max + 1)),
+    )
 
 
-def learn(
-    model: GlobeModel,
-    fields: Sequence[Field],
-    options: Options,
-    max_evaluations: int,
-    progress: Callable[[float], object],
-) -> Learned:
-    """Lengthscale, scale and noise, those not given, at the largest bound of strips of the fields."""
-    parts = [strip for field in sample_fields(fields) for strip in strips(field, options.random_state)]
-    whole = len(fields) == len(parts) and all(a is b for a, b in zip(fields, parts, strict=True))
-    shortest = 0.25 * min(math.radians(model.step), math.pi / (model.t_max + 1))
-    evidence = fields_evidence(parts, options.bound, torch.float64)
-    learned = maximise(model, evidence, shortest, options.fixed, max_evaluations, progress)
-    return replace(learned, whole=whole)
+# Patches --------------------------------------------------------------------------------------------------------------
 
 
-def finish_on_all(
-    model: GlobeModel, learned: Learned, fields: Sequence[Field], options: Options, dtype: torch.dtype
-) -> Learned:
-    """A few Newton steps on all rows, with the curvature that the strips have shown; the best point seen is taken."""
-    evidence = fields_evidence(fields, options.bound, dtype)
-    theta, history, began = model.logarithms, list(learned.history), time.perf_counter()
-    best = -math.inf
-    for _ in range(options.full_evaluations):
-        candidate = model.with_logarithms(theta)
-        value, slope = evidence(candidate)
-        history.append(evidence.record(candidate, value, time.perf_counter() - began))
-        if value <= best:
-            break
-        best, model = value, candidate
-        step = np.zeros(3) if learned.inverse is None else learned.inverse @ (slope / evidence.cells)
-        theta = theta + step * min(1.0, 0.3 / max(1e-12, float(np.abs(step).max())))
-    return replace(learned, model=model, history=history)
+def patches(points: Points, seed: int = 0) -> list[Points]:
+    """Some of the points: all of few, or neighbours of a few of them and points from everywhere."""
+    n, device = len(points.X), points.X.device
+    if n <= ALL:
+        return [points]
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed), device="cpu").to(device)
+    places = unit_vectors(points.X)
+    near = [(places @ places[i]).topk(NEIGHBOURS).indices for i in order[:NEAR]]
+    return [points.some(rows) for rows in (*near, order[:ANYWHERE])]
 
 
-def sample_fields(fields: Sequence[Field], most: int = 4) -> list[Field]:
-    """Some of many fields, and of each no more than eight slices: enough to learn three numbers from."""
-    chosen = [fields[i] for i in np.linspace(0, len(fields) - 1, min(most, len(fields))).astype(int)]
-    return [
-        field if len(field.values) <= 8 else replace(field, values=field.values[:: -(-len(field.values) // 8)])
-        for field in chosen
-    ]
+def field_patches(field: Field, seed: int = 0) -> list[Points]:
+    """Patches of the cells of a field."""
+    row, column = field.present.nonzero(as_tuple=True)
+    X = torch.stack((field.longitudes[column], field.latitudes[row]), -1)
+    noise = None if field.noise is None else field.noise[row, column].double()
+    return patches(Points(X.double(), field.values[:, row, column].double(), noise), seed)
 
 
-def residual_share(model: GlobeModel, latitudes: Tensor) -> float:
-    """The mean residual variance of the features over some latitudes, as a share of the noise.
-
-    Latitudes far apart know nothing of each other: each is looked at with the inducing points around it.
-    """
-    Z = model.latitudes()
-    reach = max(12 * model.step, math.degrees(min(3.0, 4 * model.lengthscale)))
-    total, longitude = 0.0, torch.tensor([model.meridian], dtype=torch.float64, device=latitudes.device)
-    for latitude in latitudes:
-        near = Z[(Z - latitude).abs() <= reach]
-        features = model.features(near if len(near) else Z[(Z - latitude).abs().argmin()][None])
-        with torch.no_grad():
-            total += float(features(GlobeGrid(latitude[None], longitude)).residual.variance)
-    return total / len(latitudes) / model.s2
+def patches_evidence(parts: Sequence[Points]) -> Objective:
+    """The marginal likelihood of patches."""
+    nearest = []
+    for part in parts:
+        places = unit_vectors(part.X)
+        apart = torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist")
+        apart.fill_diagonal_(3.0)
+        nearest.append(float(apart.amin(-1).median()))  # the distance of neighbours, in Earth radii
+    cells = float(sum(part.values.numel() for part in parts))
+    return Objective(log_likelihood, parts, cells, cells, lambda _: 0.3 * max(1e-4, min(nearest)))
 
 
-def smallest_sizes(model: GlobeModel, latitudes: Tensor, share: float = RESIDUAL_SHARE) -> GlobeModel:
-    """The model with the fewest inducing latitudes and frequencies that leave a residual below a share of the noise.
-
-    At most as many as it has. Both are cut in one proportion, so that the features resolve as much along as across.
-    """
-    rows = latitudes.sort().values
-    probes = rows[torch.linspace(0, len(rows) - 1, min(5, len(rows)), device=rows.device).long()]
-    probes = torch.cat((probes, rows[rows.abs().argmin()][None]))
-    if residual_share(model, probes) > share:
-        return model
-    smallest, part = model, 1.0
-    for k in range(1, 8):
-        trial = part - 0.5**k
-        candidate = replace(model, m=max(1, math.ceil(trial * model.m)), t_max=math.ceil(trial * model.t_max))
-        if residual_share(candidate, probes) <= share:
-            smallest, part = candidate, trial
-    return smallest
-
-
-def largest_sizes(rows: int, longitudes: int, extent: float, memory: float) -> tuple[int, int]:
-    """M and t_max that fit into some bytes, for rows over an extent of degrees: resolved as much along as across.
-
-    Held are the features of all rows (float32), two factors of each frequency (float32), the kernel's and its gradient (float64).
-    """
-    room = 0.75 * memory - 48.0 * rows * longitudes
-
-    def frequencies(m: int) -> int:
-        return max(0, min(longitudes // 2, round(180 * m / extent)))
-
-    m = 1
-    while m < min(rows, 4096) and (frequencies(m + 1) + 1) * (m + 1) * (4.0 * rows + 24.0 * (m + 1)) <= room:
-        m += 1
-    return m, frequencies(m)
+def log_likelihood(part: Points, model: GlobeModel) -> tuple[float, Array]:
+    """The log marginal likelihood of a patch, over its slices, and its slopes by the three logarithms."""
+    kernel, observation = model.globe_kernel(), model.observation()
+    with torch.enable_grad():
+        K = PointKernel(kernel).zx(part.X, part.X)
+        noise = observation.noise(part.noise) + 1e-10 * model.scale
+        value = gaussian_log_density(K, part.values, noise, gradient=True)
+    return value, _slopes(kernel, observation)

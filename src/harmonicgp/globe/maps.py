@@ -15,6 +15,7 @@ import numpy as np
 
 from harmonicgp._extras import require
 from harmonicgp.backend.files import replacing
+from harmonicgp.globe.coordinates import merge_meridians, sort_latitudes
 from harmonicgp.globe.relief import Relief, load_relief
 from harmonicgp.io.container import PathLike
 from harmonicgp.io.drawing import BLUE, GREY, styled_figure, text
@@ -105,10 +106,16 @@ def draw_maps(path: PathLike, longitudes: Array, latitudes: Array, panels: Seque
     """
     if not panels:
         raise ValueError("there is nothing to draw: give at least one panel.")
-    lon, lat = _degrees(longitudes, "longitudes"), _degrees(latitudes, "latitudes")
+    grid, relief = _grid(np.asarray(longitudes, np.float64), np.asarray(latitudes, np.float64)), load_relief()
+    rows, columns = len(latitudes), len(longitudes)
     for panel in panels:
-        _check_shape(panel, len(lat), len(lon))
-    grid, relief = _grid(lon, lat), load_relief()
+        shape = np.shape(panel.values)
+        if shape != (rows, columns):
+            hint = ": transpose them" if shape == (columns, rows) else ""
+            raise ValueError(
+                f"values of the panel {panel.title!r} have shape {shape}, but there are {rows} latitudes and {columns} "
+                f"longitudes{hint}."
+            )
     tall = grid.ratio >= 0.8
     across = min(len(panels), 3 if tall and len(panels) != 4 else 2)
     down = -(-len(panels) // across)
@@ -155,9 +162,10 @@ def draw_spectrum(path: PathLike, power: Array, data_power: Array | None = None,
         margin = max((high / low) ** 0.05, 1.3, math.sqrt(10 * low / high))  # ten times at least
         zero.set(xlim=(-1, 1), yscale="log", ylabel="power")
         zero.set_xticks([0])
-        axis.set(xlim=(0.85, 1.15 * max(last, 2)), xscale="log", ylim=(low / margin, high * margin))
+        limits = (0.85, 1.15 * max(last, 2))
+        axis.set(xlim=limits, xscale="log", ylim=(low / margin, high * margin))
         axis.set_xlabel("frequency t of the longitude, waves around the globe")
-        _plain_ticks(axis, *axis.get_xlim())
+        _plain_ticks(axis, *limits)
         axis.tick_params(axis="y", which="both", length=0)
         for each in (zero, axis):
             each.grid(color="#e6e9ec", lw=0.6)
@@ -165,7 +173,9 @@ def draw_spectrum(path: PathLike, power: Array, data_power: Array | None = None,
             axis.legend(loc="lower left")
         if not seen.size:
             axis.text(0.5, 0.5, "no power", ha="center", va="center", transform=axis.transAxes)
-        _wavelengths_on_top(axis)
+        top = axis.twiny()
+        top.set(xscale="log", xlim=limits, xlabel="wavelength at the equator, km")
+        _plain_ticks(top, *limits, length=EQUATOR)
         if title:
             figure.suptitle(text(title, 76))
 
@@ -173,34 +183,15 @@ def draw_spectrum(path: PathLike, power: Array, data_power: Array | None = None,
 # The grid -------------------------------------------------------------------------------------------------------------
 
 
-def _degrees(values: Array, name: str) -> Array:
-    degrees = np.asarray(values, np.float64)
-    if degrees.ndim != 1 or not degrees.size or not np.isfinite(degrees).all():
-        raise ValueError(f"{name} must be a list of finite numbers, in degrees; got shape {degrees.shape}.")
-    if name == "latitudes" and np.abs(degrees).max() > 90 + 1e-3:
-        raise ValueError(
-            f"latitudes go from {degrees.min():g} to {degrees.max():g}, beyond the poles: are these the longitudes?"
-        )
-    return degrees
-
-
-def _check_shape(panel: Panel, rows: int, columns: int) -> None:
-    shape = np.shape(panel.values)
-    if shape != (rows, columns):
-        hint = ": transpose them" if shape == (columns, rows) else ""
-        raise ValueError(
-            f"values of the panel {panel.title!r} have shape {shape}, but there are {rows} latitudes and {columns} longitudes"
-            f"{hint}."
-        )
-
-
 def _grid(longitudes: Array, latitudes: Array) -> _Grid:
     """The cells in order, at most `MOST_ROWS` x `MOST_COLUMNS` of them."""
-    rows = np.argsort(latitudes)
-    if len(rows) > 1 and np.diff(latitudes[rows]).min() <= 0:
-        raise ValueError("a latitude is there twice: average or drop rows that repeat.")
+    for degrees, name in ((longitudes, "longitudes"), (latitudes, "latitudes")):
+        if degrees.ndim != 1 or not degrees.size or not np.isfinite(degrees).all():
+            raise ValueError(f"{name} must be a list of finite numbers, in degrees; got shape {degrees.shape}.")
+    _, place = sort_latitudes(latitudes, "latitudes", "the map")
+    rows = np.argsort(place)[:: -(-len(latitudes) // MOST_ROWS)]
     columns, lon, whole = _eastwards(longitudes)
-    rows, thin = rows[:: -(-len(rows) // MOST_ROWS)], slice(None, None, -(-len(columns) // MOST_COLUMNS))
+    thin = slice(None, None, -(-len(columns) // MOST_COLUMNS))
     columns, lon, lat = columns[thin], lon[thin], latitudes[rows]
     step = min((float(np.median(np.diff(at))) for at in (lon, lat) if len(at) > 1), default=1.0)
     return _Grid(rows, columns, _edges(lon, step), _edges(lat, step), whole)
@@ -208,17 +199,10 @@ def _grid(longitudes: Array, latitudes: Array) -> _Grid:
 
 def _eastwards(longitudes: Array) -> tuple[Array, Array, bool]:
     """The order of the columns from west to east, their longitudes without a jump, and whether they go round the globe."""
+    columns, _ = merge_meridians(longitudes, "longitudes", "the map")
     wrapped = np.mod(longitudes + 180, 360) - 180
-    order = np.argsort(wrapped, kind="stable")
+    order = columns[np.argsort(wrapped[columns], kind="stable")]
     gaps = np.diff(wrapped[order], append=wrapped[order[0]] + 360)  # to the next one east
-    twice = gaps <= 1e-3 * np.median(gaps)
-    if twice.any():
-        first = int(twice.argmax())
-        second = (first + 1) % len(order)
-        if twice.sum() > 1 or abs(longitudes[order[first]] - longitudes[order[second]]) < 180:
-            raise ValueError("a longitude is there twice: average or drop columns that repeat.")
-        order = np.delete(order, second)  # 0 and 360: the first column again, to close the circle
-        gaps = np.diff(wrapped[order], append=wrapped[order[0]] + 360)
     whole = len(order) > 1 and bool(gaps.max() < 1.5 * np.median(gaps))
     if not whole:
         order = np.roll(order, -1 - int(gaps.argmax()))  # begins east of the widest gap
@@ -230,8 +214,8 @@ def _edges(centres: Array, step: float) -> Array:
     """Edges [n + 1] of cells with centres [n], ascending; a single one is `step` wide."""
     if len(centres) == 1:
         return np.array([centres[0] - step / 2, centres[0] + step / 2])
-    middle = (centres[1:] + centres[:-1]) / 2
-    return np.concatenate([[2 * centres[0] - middle[0]], middle, [2 * centres[-1] - middle[-1]]])
+    beyond = np.pad(centres, 1, mode="reflect", reflect_type="odd")
+    return (beyond[1:] + beyond[:-1]) / 2
 
 
 # Drawing --------------------------------------------------------------------------------------------------------------
@@ -358,10 +342,3 @@ def _plain_ticks(axis: Axes, low: float, high: float, length: float | None = Non
     places = numbers if length is None else [length / number for number in numbers]
     axis.set_xticks(places, [f"{number:,.6g}" for number in numbers])
     axis.set_xticks([], minor=True)
-
-
-def _wavelengths_on_top(axis: Axes) -> None:
-    top = axis.twiny()
-    top.set(xscale="log", xlim=axis.get_xlim())
-    _plain_ticks(top, *axis.get_xlim(), length=EQUATOR)
-    top.set_xlabel("wavelength at the equator, km")

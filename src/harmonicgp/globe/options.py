@@ -31,17 +31,12 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and math.isfinite(value)
 
 
-def _is_whole(value: Any, least: int) -> bool:
-    return _is_number(value) and not isinstance(value, bool) and value >= least and value == int(value)
+def _whole(least: int, auto: bool = False) -> Any:
+    def holds(value: Any) -> bool:
+        whole = _is_number(value) and not isinstance(value, bool) and value >= least and value == int(value)
+        return whole or (auto and isinstance(value, str) and value == "auto")
 
-
-def _whole(least: int) -> Any:
-    return _rule(lambda value: _is_whole(value, least), f"a whole number of at least {least}")
-
-
-def _size(least: int) -> Any:
-    words = f'"auto" or a whole number of at least {least}'
-    return _rule(lambda value: value == "auto" if isinstance(value, str) else _is_whole(value, least), words)
+    return _rule(holds, ('"auto" or ' if auto else "") + f"a whole number of at least {least}")
 
 
 def _positive(optional: bool) -> Any:
@@ -56,8 +51,8 @@ class Options:
     random_state: int
     progress: bool
     kernel: str = _one_of("auto", *KERNELS)
-    n_inducing: int | None = _size(1)
-    t_max: int | None = _size(0)
+    n_inducing: int | None = _whole(1, auto=True)
+    t_max: int | None = _whole(0, auto=True)
     lengthscale: float | None = _positive(optional=True)
     field_std: float | None = _positive(optional=True)
     noise_level: float | None = _positive(optional=True)

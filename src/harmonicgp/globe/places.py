@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,8 +34,8 @@ class Place:
         self, values: Array, name: str | None, units: str | None, words: str, first: tuple[str, Array] | None = None
     ) -> Any:
         """Results as a DataArray; `first` names one more axis before the slices, with its coordinates."""
-        template = self.template if first is None else self.template.with_first(*first)
-        return to_dataarray(values.reshape(self.shape), template, name, units, words).squeeze(self.single)
+        frame = self.template.frame if first is None else self.template.frame.expand_dims(dict([first]))
+        return to_dataarray(values, replace(self.template, frame=frame), name, units, words).squeeze(self.single)
 
 
 def frame_of(sizes: Mapping[str, int], coords: Mapping[str, Array], names: Sequence[str]) -> Any:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import torch
 
 from harmonicgp.globe.cells import CellTable, split_dataset
+from harmonicgp.globe.fields import Points
 from harmonicgp.globe.grids import GridData, axes_of, grid_from_points, read_grid
 from harmonicgp.tables.columns import Array
 from harmonicgp.tables.inputs import moments
@@ -17,17 +19,7 @@ _LARGEST = 1e150  # numbers up to here can be squared
 _SAME_PLACE = 1e-5  # degrees between coordinates of the data and of known errors that are the same
 
 
-@dataclass(frozen=True)
-class PointData:
-    """Values at scattered points."""
-
-    X: Array  #: [n, 2], longitude and latitude in degrees
-    y: Array  #: [n]
-    noise: Array | None = None  #: known variances of the noise, [n]
-    grid: ClassVar[None] = None
-
-
-def read(data: Any, y: Any, noise_std: Any, by: str | None) -> GridData | PointData | CellTable:
+def read(data: Any, y: Any, noise_std: Any, by: str | None) -> GridData | Points | CellTable:
     """Read a DataArray, a Dataset with the name y of its target, or points [n, 2] with values y, and their known errors."""
     covariates: dict[str, Any] = {}
     if hasattr(data, "data_vars"):
@@ -39,14 +31,17 @@ def read(data: Any, y: Any, noise_std: Any, by: str | None) -> GridData | PointD
     return values if noise_std is None else replace(values, noise=known_variances(noise_std, data))
 
 
-def _read_points(data: Any, y: Any, noise_std: Any, by: str | None) -> GridData | PointData:
+def _read_points(data: Any, y: Any, noise_std: Any, by: str | None) -> GridData | Points:
     X = check_points(data)
     y = check_values(y, len(X))
     if by is not None:
         raise ValueError("by= takes slices of a DataArray; points have none.")
     errors = None if noise_std is None else known_variances(noise_std, y)
     grid = grid_from_points(X[:, 0], X[:, 1], y, errors)
-    return PointData(X, y, errors) if grid is None else grid
+    if grid is not None:
+        return grid
+    noise = None if errors is None else torch.from_numpy(errors)
+    return Points(torch.from_numpy(X.copy()), torch.from_numpy(y.copy())[None], noise)
 
 
 def _has_inputs(data: Any, by: str | None) -> bool:

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from harmonicgp._version import __version__
 from harmonicgp.backend.files import replacing
+from harmonicgp.io.fields import DTYPES
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -34,18 +35,7 @@ _KEY = "harmonicgp"
 _LARGEST_HEADER = 100_000_000  # bytes; safetensors reads no more
 _LARGEST_ARRAY = 10_000  # numbers of an array in the header; more belong among the tensors
 _WORD = re.compile(r"[A-Za-z0-9_.+!-]{1,64}")  # of kinds and versions: fit to be shown in a message
-_DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
+_DTYPES = (*DTYPES.values(), torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 
 
 class ModelFileError(ValueError):
@@ -109,7 +99,7 @@ def _plain_tensor(name: str, tensor: Tensor) -> Tensor:
         raise TypeError(f"{name!r} cannot be the name of a tensor in a file.")
     if not isinstance(tensor, Tensor):
         raise TypeError(f"tensors[{name!r}] is a {type(tensor).__name__}, not a torch tensor.")
-    if tensor.dtype not in _DTYPES.values() or tensor.layout is not torch.strided:
+    if tensor.dtype not in _DTYPES or tensor.layout is not torch.strided:
         raise TypeError(
             f"tensors[{name!r}] is {tensor.dtype}, {tensor.layout}: files hold dense real numbers, whole numbers and "
             "booleans (torch.view_as_real, .to_dense())."
@@ -130,17 +120,17 @@ def read_container(path: PathLike, kind: str, newest: int) -> Container:
     try:
         with safe_open(name, framework="pt") as file:
             record = _record(name, (file.metadata() or {}).get(_KEY), kind, newest)
-            tensors = {key: _tensor(name, file, key) for key in file.keys()}  # noqa: SIM118 - no mapping
+            # Copies: the file is mapped, and let go.
+            tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118 - no mapping
+        digest, header = record.pop("digest"), _decode(record["header"])
+        if digest != _digest(record, tensors) or any(tensor.dtype not in _DTYPES for tensor in tensors.values()):
+            raise ValueError("other contents than those that were written")
+    except ModelFileError:
+        raise
     except (SafetensorError, OSError):
         raise ModelFileError(_diagnosis(name, kind)) from None
-    digest = record.pop("digest")
-    try:
-        intact = digest == _digest(record, tensors)
-        header = _decode(record["header"])
-    except (ValueError, RecursionError):
-        raise _damaged(name) from None
-    if not intact:
-        raise _damaged(name)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        raise ModelFileError(f"{name} was altered or damaged: its contents do not match its digest.") from None
     return Container(record["version"], record["library"], header, tensors)
 
 
@@ -172,20 +162,13 @@ def _check_readable(name: str, kind: str) -> None:
 
 
 def _record(name: str, text: str | None, kind: str, newest: int) -> dict[str, Any]:
-    """The JSON object of the metadata, checked as far as its format version is known."""
+    """The JSON object of the metadata, checked as far as its format version is known; other errors if it is none."""
     if text is None:
         raise ModelFileError(f"{name} is a safetensors file, but none that harmonicgp wrote: it has no header of ours.")
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError):
-        raise _damaged(name) from None
-    if not isinstance(record, dict):
-        raise _damaged(name)
-    is_kind, version, library = (record.get(key) for key in ("kind", "version", "library"))
-    if not all(isinstance(word, str) and _WORD.fullmatch(word) for word in (is_kind, library)):
-        raise _damaged(name)
-    if type(version) is not int or version < 1:
-        raise _damaged(name)
+    record: dict[str, Any] = json.loads(text)
+    is_kind, version, library = record["kind"], record["version"], record["library"]
+    if not (_WORD.fullmatch(is_kind) and _WORD.fullmatch(library) and type(version) is int and version >= 1):
+        raise ValueError("words that are never written")
     if is_kind != kind:
         raise ModelFileError(f"{name} is a {is_kind}, not a {kind}.")
     if version > newest:
@@ -194,21 +177,10 @@ def _record(name: str, text: str | None, kind: str, newest: int) -> dict[str, An
             "upgrade harmonicgp."
         )
     if record.keys() != {"kind", "version", "library", "digest", "header"} or not isinstance(record["header"], dict):
-        raise _damaged(name)
+        raise ValueError("a record that is never written")
     if _text(record) != text:  # the digest is of values, and not every digit of a text changes its value
-        raise _damaged(name)
+        raise ValueError("a text that is never written")
     return record
-
-
-def _tensor(name: str, file: Any, key: str) -> Tensor:
-    if file.get_slice(key).get_dtype() not in _DTYPES:
-        raise _damaged(name)
-    tensor: Tensor = file.get_tensor(key)
-    return tensor.clone()  # the file is mapped, and let go
-
-
-def _damaged(name: str) -> ModelFileError:
-    return ModelFileError(f"{name} was altered or damaged: its contents do not match its digest.")
 
 
 def _diagnosis(name: str, kind: str) -> str:
@@ -254,16 +226,12 @@ def _text(record: Mapping[str, Any]) -> str:
     return json.dumps(record, separators=(",", ":"))
 
 
-def _canonical(value: Any) -> str:
-    """One text for one value: sorted keys, no spaces, ASCII."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
 def _digest(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     """SHA-256 over the record and over names, dtypes, shapes and bytes of the tensors, in the order of their names."""
     names = sorted(tensors)
     shapes = [[name, str(tensors[name].dtype), list(tensors[name].shape)] for name in names]
-    sha = hashlib.sha256(_canonical([record, shapes]).encode())
+    text = json.dumps([record, shapes], sort_keys=True, separators=(",", ":"), allow_nan=False)
+    sha = hashlib.sha256(text.encode())
     for name in names:
         sha.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
     return sha.hexdigest()

@@ -81,12 +81,21 @@ def build_action(spec: object) -> Any:
 
 def _spec(value: Any, registry: Registry) -> Spec:
     """The spec of a value that comes back the same; refuses at saving what would fail at loading."""
-    spec = _node(value, registry, 0)
+    spec, noun = _node(value, registry, 0), registry.noun
     if registry is not ACTIONS:
-        _check_module(value, registry.noun)
-    rebuilt = _build(spec, registry, registry.noun)
+        _check_module(value, noun)
+    rebuilt = _build(spec, registry, noun)
     if registry is not ACTIONS:
-        _check_same_state(value, rebuilt, registry.noun)
+        there, here = (
+            {name: (tensor.shape, tensor.dtype) for name, tensor in module.state_dict().items()}
+            for module in (value, rebuilt)
+        )
+        odd = sorted(name for name in there.keys() | here.keys() if there.get(name) != here.get(name))
+        if odd:
+            raise SpecError(
+                f"the {noun} was changed after it was made, in {', '.join(odd)}, and would not come back the same: pass "
+                "what it needs to its constructor."
+            )
     return spec
 
 
@@ -98,7 +107,15 @@ def _node(value: Any, registry: Registry, depth: int) -> Spec:
     if isinstance(value, kernels.Kernel):
         spec["active_dims"] = None if value.active_dims is None else value.active_dims.tolist()
     if registry is not ACTIONS:
-        spec["parameters"] = _parameters(kind.holder(value), noun)
+        holder = kind.holder(value)
+        spec["parameters"] = {
+            name: {
+                "dtype": _plain(parameter.dtype, noun),
+                "frozen": not parameter.requires_grad,
+                "constraint": _constraint(holder.constraint_for_parameter_name(name), f"{name} of the {noun}", noun),
+            }
+            for name, parameter in holder.named_parameters(recurse=False)
+        }
     if hasattr(value, "quadrature"):  # not in the state dict, and rounded as the default dtype was when it was made
         rule = value.quadrature
         spec["quadrature"] = {
@@ -152,18 +169,6 @@ def _plain(value: Any, noun: str) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _parameters(module: Any, noun: str) -> Spec:
-    """What is to be known of the parameters that are a module's own."""
-    return {
-        name: {
-            "dtype": _plain(parameter.dtype, noun),
-            "frozen": not parameter.requires_grad,
-            "constraint": _constraint(module.constraint_for_parameter_name(name), f"{name} of the {noun}", noun),
-        }
-        for name, parameter in module.named_parameters(recurse=False)
-    }
-
-
 def _constraint(constraint: Any, where: str, noun: str) -> Spec:
     for name, (make, bounds) in _CONSTRAINTS.items():
         if type(constraint) is getattr(make, "func", make):
@@ -201,19 +206,6 @@ def _check_module(module: Any, noun: str) -> None:
     if len(set(parameters)) < len(parameters):
         raise SpecError(
             f"the {noun} has one parameter in two places, and would come back with two: use copy.deepcopy for one of them."
-        )
-
-
-def _check_same_state(module: Any, rebuilt: Any, noun: str) -> None:
-    """Refuse at saving what would fail at loading."""
-    there, here = (
-        {name: (value.shape, value.dtype) for name, value in one.state_dict().items()} for one in (module, rebuilt)
-    )
-    odd = sorted(name for name in there.keys() | here.keys() if there.get(name) != here.get(name))
-    if odd:
-        raise SpecError(
-            f"the {noun} was changed after it was made, in {', '.join(odd)}, and would not come back the same: pass "
-            "what it needs to its constructor."
         )
 
 

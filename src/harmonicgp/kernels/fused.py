@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from harmonicgp.actions import Action
 from harmonicgp.actions.linear import LinearParts, nothing_moves
 from harmonicgp.actions.translation import check_latitude
 from harmonicgp.backend.threads import alone
-from harmonicgp.groups import Cyclic, Group, Resolution
+from harmonicgp.groups import Cyclic, Resolution
 from harmonicgp.kernels.globe import GlobeKernel, unit_vectors
 from harmonicgp.kernels.orbit import MAX_OWN_WIDTH, Plan, orbit_sum
 from harmonicgp.kernels.profiles import Profile
@@ -103,8 +103,15 @@ class FusedGram:
             parts = nothing_moves(d) if action is None else _checked_parts(action, d)
             if parts is None or (not shape.profile.stationary and bool(parts.center.any())):
                 return None
-            group: Group = Cyclic(1) if action is None else action.group
-            plan = _plan(group, resolution, tuple(reals), tuple(pairs), parts, shape.profile)
+            ends, C, rest = parts.ends, parts.C, parts.rest
+            if (
+                not shape.profile.stationary
+            ):  # one more coordinate, which stays, comes first: it joins the part at rest, or is one
+                ends = tuple(end + 1 for end in ends)
+                if not rest:
+                    ends, C, rest = (1, *ends), torch.cat((torch.ones_like(C[:, :1]), C), 1), True
+        group = Cyclic(1) if action is None else action.group
+        plan = Plan(group, resolution, tuple(reals), tuple(pairs), ends, C, rest, parts.negation, shape.profile)
         return cls(arguments, shape, action, parts, plan)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
@@ -115,19 +122,18 @@ class FusedGram:
         """The matrices k_t(z, x) for the real blocks, [reals, m, n], and for the complex ones, [pairs, m, n]."""
         with self._as_is(x):
             center = self._center(x)
-            return _matrices(self.plan, self._left(z, center), self._right(x, center), self.shape)
+            return self._matrices(self.plan, self._side(z, center, left=True), self._side(x, center, left=False))
 
     def each(self, z: Tensor | None, x: Tensor, plans: Sequence[FusedGram]) -> list[tuple[Tensor, Tensor]]:
         """The matrices k_t(z, x_t) for every t, by a plan each, x [T, n, d]; z None stands for x_t."""
         with self._as_is(x):
             flat = x.flatten(0, 1)
             center = self._center(flat)
-            rights = self._right(flat, center).split(x.shape[1])
-            lefts = [self._left(z, center)] * len(x) if z is not None else self._left(flat, center).split(x.shape[1])
-            return [
-                _matrices(one.plan, left, right, self.shape)
-                for one, left, right in zip(plans, lefts, rights, strict=True)
-            ]
+            rights = _split(self._side(flat, center, left=False), x.shape[1])
+            left = self._side(flat if z is None else z, center, left=True)
+            lefts = _split(left, x.shape[1]) if z is None else [left] * len(x)
+            pieces = zip(plans, lefts, rights, strict=True)
+            return [self._matrices(one.plan, left, right) for one, left, right in pieces]
 
     @contextmanager
     def _as_is(self, x: Tensor) -> Iterator[None]:
@@ -145,14 +151,9 @@ class FusedGram:
         center = x.detach().double().mean(0, keepdim=True)
         return (center if self.action is None else self.action.images(center).mean(0)).to(x.dtype)
 
-    def _left(self, z: Tensor, center: Tensor | None) -> _Side:
-        return self._side(z, center, lambda u: -2 * self.parts.left(u) if center is not None else self.parts.left(u))
-
-    def _right(self, x: Tensor, center: Tensor | None) -> _Side:
-        return self._side(x, center, self.parts.right)
-
-    def _side(self, x: Tensor, center: Tensor | None, parts: Callable[[Tensor], Tensor]) -> _Side:
-        """What the orbit sum takes of one of its two sets of points [n, d]."""
+    def _side(self, x: Tensor, center: Tensor | None, left: bool) -> tuple[Tensor, ...]:
+        """Points [n, d] as the orbit sum takes them: squared norms [n], parts [n, width], maybe factors [n] of the result."""
+        parts = self.parts.left if left else self.parts.right
         base = self.shape.base
         if self.shape.globe is not None:
             check_latitude(x[..., 1])
@@ -164,34 +165,23 @@ class FusedGram:
         if center is not None:
             # A squared distance below the rounding of its terms is zero: so that a point is at no distance from itself.
             shorter = 1 - 2 * torch.finfo(x.dtype).eps
-            return _Side(shorter * x.square().sum(-1), parts(x), None)
+            return shorter * x.square().sum(-1), -2 * parts(x) if left else parts(x)
         assert self.shape.profile.lift is not None
         lifted, one, factors = self.shape.profile.lift(base, x)
-        return _Side(x.new_zeros(len(x)), torch.cat((one, parts(lifted)), 1), factors)
+        side = x.new_zeros(len(x)), torch.cat((one, parts(lifted)), 1)
+        return side if factors is None else (*side, factors)
 
-
-@dataclass(frozen=True)
-class _Side:
-    """Points [n, d] as the orbit sum takes them: squared norms [n], their parts [n, width], and factors [n] of the result."""
-
-    squares: Tensor
-    parts: Tensor
-    factors: Tensor | None
-
-    def split(self, size: int) -> list[_Side]:
-        """Pieces of `size` points."""
-        factors = [None] * (len(self.squares) // size) if self.factors is None else self.factors.split(size)
-        pieces = zip(self.squares.split(size), self.parts.split(size), factors, strict=True)
-        return [_Side(*piece) for piece in pieces]
-
-
-def _matrices(plan: Plan, left: _Side, right: _Side, shape: Shape) -> tuple[Tensor, Tensor]:
-    scale, parameter = shape.scale(left.parts), shape.parameter(left.parts)
-    real, paired = orbit_sum(plan, left.squares, right.squares, left.parts, right.parts.mT, scale, parameter)
-    if left.factors is None or right.factors is None:
+    def _matrices(self, plan: Plan, left: tuple[Tensor, ...], right: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        (a, U, *left_factors), (b, V, *right_factors) = left, right
+        real, paired = orbit_sum(plan, a, b, U, V.mT, self.shape.scale(U), self.shape.parameter(U))
+        for f, g in zip(left_factors, right_factors, strict=True):
+            norms = f[:, None] * g
+            real, paired = real * norms, paired * norms
         return real, paired
-    norms = left.factors[:, None] * right.factors
-    return real * norms, paired * norms
+
+
+def _split(side: tuple[Tensor, ...], size: int) -> list[tuple[Tensor, ...]]:
+    return list(zip(*(t.split(size) for t in side), strict=True))
 
 
 def _checked_parts(action: Action, d: int) -> LinearParts | None:
@@ -204,20 +194,3 @@ def _checked_parts(action: Action, d: int) -> LinearParts | None:
     expected = (action.images(x + parts.center) - parts.center) @ y.mT
     # A matrix given in float32 is orthogonal to its rounding alone.
     return parts if torch.allclose(parts.inner_products(x, y), expected, rtol=1e-4, atol=1e-5 * d) else None
-
-
-def _plan(
-    group: Group,
-    resolution: Resolution,
-    reals: tuple[int, ...],
-    pairs: tuple[int, ...],
-    parts: LinearParts,
-    profile: Profile,
-) -> Plan:
-    """For inner products one more coordinate, which stays, comes first: it joins the part at rest, or is one."""
-    ends, C, rest = parts.ends, parts.C, parts.rest
-    if not profile.stationary:
-        ends = tuple(end + 1 for end in ends)
-        if not rest:
-            ends, C, rest = (1, *ends), torch.cat((torch.ones_like(C[:, :1]), C), 1), True
-    return Plan(group, resolution, reals, pairs, ends, C, rest, parts.negation, profile)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import gpytorch
@@ -22,7 +21,7 @@ def unit_vectors(x: Tensor) -> Tensor:
         >>> unit_vectors(torch.tensor([[90.0, 0.0]])).round(decimals=6).abs()
         tensor([[0., 1., 0.]])
     """
-    longitude, latitude = (x * (math.pi / 180)).unbind(-1)
+    longitude, latitude = torch.deg2rad(x).unbind(-1)
     return torch.stack((latitude.cos() * longitude.cos(), latitude.cos() * longitude.sin(), latitude.sin()), -1)
 
 
@@ -52,11 +51,6 @@ class GlobeKernel(gpytorch.kernels.Kernel):
                 )
         super().__init__(**kwargs)
         self.base_kernel = base_kernel
-
-    @property
-    def is_stationary(self) -> bool:
-        """No: it depends on latitudes, not on their difference."""
-        return False
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """The Gram matrix of the base kernel on unit vectors."""

@@ -97,16 +97,17 @@ def check_invariant(
         _check_group_law(action, x)
         try:
             deviation = largest_deviation(kernel, action, x, _trial_elements(action))
-            lap = _lap_deviation(kernel, action, x)
+            lap = _largest_lap(kernel, action, x)
         except (RuntimeError, IndexError) as error:
             if dim is not None:
                 raise
             raise ValueError(f"the kernel cannot be tried on points of {d} columns ({error}): give dim=.") from error
-        if max(deviation.share, lap.share) > TOLERANCE:
-            worst = lap if lap.share > deviation.share else deviation
+        share, axis, period = lap
+        if max(deviation.share, share) > TOLERANCE:
+            around = f"moving a point by a whole period of {period:g} along coordinate {axis} changes k"
             raise ValueError(
-                f"{name} is not invariant under {action!r}: {worst}. {_reason(given, kernel, action, x, lap)} "
-                "(check=False skips this check.)"
+                f"{name} is not invariant under {action!r}: {around if share > deviation.share else deviation}. "
+                f"{_reason(given, kernel, action, x, lap)} (check=False skips this check.)"
             )
 
 
@@ -217,36 +218,26 @@ def _trial_sets(kernel: KernelLike, action: Action, d: int, like: Sequence[Tenso
     return [x if parameter is None else x.to(dtype=parameter.dtype, device=parameter.device) for x in result]
 
 
-@dataclass(frozen=True)
-class _Lap:
-    """How far the kernel changes when one point goes once round a circle: zero for a kernel that repeats."""
-
-    share: float = 0.0
-    axis: int = 0
-    period: float = 0.0
-
-    def __str__(self) -> str:
-        return f"moving a point by a whole period of {self.period:g} along coordinate {self.axis} changes k"
-
-
-def _lap_deviation(kernel: KernelLike, action: Action, x: Tensor) -> _Lap:
-    worst = _Lap()
+def _largest_lap(kernel: KernelLike, action: Action, x: Tensor) -> tuple[float, int, float]:
+    """How far the kernel changes at most when one point goes once round a circle, the coordinate, and its period."""
+    laps = [(0.0, 0, 0.0)]
     with torch.no_grad():
         for axis, period in action.periods.items():
             shifted = x.clone()
             shifted[:, axis] += period
             K = kernel_matrix(kernel, x, x)
             share = float((kernel_matrix(kernel, shifted, x) - K).abs().max() / K.abs().max())
-            worst = max(worst, _Lap(share, axis, period), key=lambda lap: lap.share)
-    return worst
+            laps.append((share, axis, period))
+    return max(laps)
 
 
-def _reason(given: KernelLike, kernel: KernelLike, action: Action, x: Tensor, lap: _Lap) -> str:
+def _reason(given: KernelLike, kernel: KernelLike, action: Action, x: Tensor, lap: tuple[float, int, float]) -> str:
     """Why the kernel, whose lengthscales may have been moved apart from those given, is not invariant, and a way out."""
-    if lap.share > TOLERANCE:
+    share, axis, period = lap
+    if share > TOLERANCE:
         return (
-            f"It does not repeat along coordinate {lap.axis} after a period of {lap.period:g}: use a PeriodicKernel "
-            f"with period_length={lap.period:g} for that coordinate (and raw_period_length.requires_grad_(False), so that "
+            f"It does not repeat along coordinate {axis} after a period of {period:g}: use a PeriodicKernel "
+            f"with period_length={period:g} for that coordinate (and raw_period_length.requires_grad_(False), so that "
             "training keeps it), a GlobeKernel for longitude and latitude, or a Negation."
         )
     d = x.shape[-1]

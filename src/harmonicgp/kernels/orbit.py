@@ -10,7 +10,7 @@ works in the processor's cache, PyTorch, where there is no compiler, in tiles of
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from itertools import pairwise
@@ -56,10 +56,8 @@ class Plan:
         """Real weights, [reals + 2 pairs, |G|]: real blocks, then real parts, then imaginary ones."""
         weights = self.group.weights(self.resolution).conj()
         real, paired = weights[list(self.reals)], weights[list(self.pairs)]
-        parts = [real.real if real.is_complex() else real]
-        if self.pairs:
-            parts += [paired.real, paired.imag]
-        return torch.cat(parts).contiguous()
+        parts = [paired.real, paired.imag] if self.pairs else []
+        return torch.cat([real.real if real.is_complex() else real, *parts])
 
     @cached_property
     def ways(self) -> int:
@@ -67,22 +65,14 @@ class Plan:
         whole = self.group.is_real and self.reals == tuple(range(self.group.order))
         return self.group.order.bit_length() - 1 if whole else 0
 
-    def tensors(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The ends, C and W for compiled code."""
-        ends, C, W = self._single if like.dtype == torch.float32 else self._double
-        return ends, C.to(like.device), W.to(like.device)
+    def weighing(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """C and W where the points are, in their dtype."""
+        return self.C.to(like).contiguous(), self.W.to(like)
 
     @cached_property
-    def _double(self) -> tuple[Tensor, Tensor, Tensor]:
-        with torch.inference_mode(False):
-            ends = torch.tensor(self.ends, dtype=torch.int64, device="cpu")
-            return ends, self.C.contiguous(), self.W.contiguous()
-
-    @cached_property
-    def _single(self) -> tuple[Tensor, Tensor, Tensor]:
-        ends, C, W = self._double
-        with torch.inference_mode(False):
-            return ends, C.float(), W.float()
+    def places(self) -> Tensor:
+        """The ends, for compiled code."""
+        return torch.tensor(self.ends, dtype=torch.int64, device="cpu")
 
     @cached_property
     def runs(self) -> list[tuple[slice, slice, int]]:
@@ -152,25 +142,31 @@ class _OrbitSum(torch.autograd.Function):
 # Compiled ------------------------------------------------------------------------------------------------------------
 
 
-def _address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None or tensor.numel() == 0 else tensor.data_ptr()
-
-
-def _problem(plan: Plan, m: int, n: int, width: int, scale: float, parameter: float) -> native.OrbitProblem:
-    assert plan.profile.code is not None
-    return native.OrbitProblem(
-        m, n, len(plan.ends), width, plan.group.order, len(plan.reals), len(plan.pairs), int(plan.rest), plan.ways,
-        int(plan.negation and 2**plan.ways == plan.group.order), plan.profile.code, parameter, scale,
+def _compiled(
+    name: str,
+    plan: Plan,
+    sizes: tuple[int, int, int],
+    scale: float,
+    parameter: float,
+    pieces: list[tuple[int, int]],
+    *tensors: Tensor | list[Tensor] | None,
+) -> None:
+    """Call a compiled function for each of some pieces (first, last), with all tensors; of a list each piece gets its own."""
+    (m, n, width), group, profile = sizes, plan.group, plan.profile
+    assert profile.code is not None
+    problem = native.OrbitProblem(
+        m, n, len(plan.ends), width, group.order, len(plan.reals), len(plan.pairs), int(plan.rest), plan.ways,
+        int(plan.negation and 2**plan.ways == group.order), profile.code, parameter, scale,
     )  # fmt: skip
+    dtype = next(t.dtype for t in tensors if isinstance(t, Tensor))
+    call = native.function(name, dtype)
 
+    def piece(k: int) -> int:  # which holds the tensors as long as it runs, whatever becomes of the caller
+        own = [t[k] if isinstance(t, list) else t for t in tensors]
+        addresses = [None if t is None or t.numel() == 0 else t.data_ptr() for t in own]
+        return call(ctypes.byref(problem), *pieces[k], *addresses)
 
-def _run(calls: list[Callable[[], int]], *held: Any) -> None:
-    """Compiled calls on raw addresses; what is `held` lives as long as any of them, whatever becomes of the caller."""
-
-    def piece(call: Callable[[], int], held: tuple[Any, ...]) -> int:
-        return call()
-
-    if any(side_by_side([partial(piece, call, held) for call in calls])):
+    if any(side_by_side([partial(piece, k) for k in range(len(pieces))])):
         raise MemoryError("the orbit sum found no memory for its work space.")
 
 
@@ -199,47 +195,30 @@ def _native_forward(
     plan: Plan, a: Tensor, b: Tensor, U: Tensor, V: Tensor, scale: float, parameter: float, real: Tensor, paired: Tensor
 ) -> None:
     (m, width), n = U.shape, V.shape[1]
-    ends, C, W = plan.tensors(U)
     comps = _products(plan, U, V) if width > MAX_OWN_WIDTH else None
-    call = native.function("forward", U.dtype)
-    problem = ctypes.byref(_problem(plan, m, n, width, scale, parameter))
-    inputs = (a, b, U, V, comps, ends, C, W, real, paired)
-    tensors = [_address(t) for t in inputs]
     ranges = cuts(m, plan.group.order * m * n // _SMALL)
-    _run([partial(call, problem, first, last, *tensors) for first, last in ranges], inputs)
+    given = (a, b, U, V, comps, plan.places, *plan.weighing(U))
+    _compiled("forward", plan, (m, n, width), scale, parameter, ranges, *given, real, paired)
 
 
 def _native_backward(
     plan: Plan, a: Tensor, b: Tensor, U: Tensor, V: Tensor, scale: float, parameter: float, real: Tensor, paired: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, float, float]:
     (m, width), n = U.shape, V.shape[1]
-    ends, C, W = plan.tensors(U)
     comps = _products(plan, U, V) if width > MAX_OWN_WIDTH else None
-    call = native.function("backward", U.dtype)
-    problem = ctypes.byref(_problem(plan, m, n, width, scale, parameter))
     ranges = cuts(m, plan.group.order * m * n // _SMALL)
     by_a, by_U = torch.empty_like(a), torch.empty_like(U)
     by_b = b.new_zeros(len(ranges), n)
-    by_V = V.new_zeros(len(ranges), width, n) if comps is None else None
+    by_V = V.new_zeros(1 if comps is not None else len(ranges), width, n)
     by_comps = None if comps is None else torch.empty_like(comps)
     totals = torch.zeros(len(ranges), 2, dtype=torch.float64, device="cpu")
-    inputs = (a, b, U, V, comps, ends, C, W, real, paired)
-    tensors = [_address(t) for t in inputs]
-    _run([
-        partial(
-            call, problem, first, last, *tensors, _address(by_a), _address(by_b[k]), _address(by_U),
-            None if by_V is None else _address(by_V[k]), _address(by_comps), _address(totals[k]),
-        )
-        for k, (first, last) in enumerate(ranges)
-    ], inputs, by_a, by_b, by_U, by_V, by_comps, totals)  # fmt: skip
+    given = (a, b, U, V, comps, plan.places, *plan.weighing(U), real, paired)
+    found = (by_a, list(by_b), by_U, None if comps is not None else list(by_V), by_comps, list(totals))
+    _compiled("backward", plan, (m, n, width), scale, parameter, ranges, *given, *found)
     if by_comps is not None:
-        total_V = torch.zeros_like(V)
-        _unmultiplied(plan, by_comps, U, V, by_U, total_V)
-    else:
-        assert by_V is not None
-        total_V = by_V.sum(0)
+        _unmultiplied(plan, by_comps, U, V, by_U, by_V[0])
     total, turned = totals.sum(0).tolist()
-    return by_a, by_b.sum(0), by_U, total_V, total, turned
+    return by_a, by_b.sum(0), by_U, by_V.sum(0), total, turned
 
 
 # In tiles of rows: products by PyTorch, f compiled where it can be ----------------------------------------------------
@@ -263,10 +242,7 @@ def _values(plan: Plan, t: Tensor, parameter: float) -> Tensor:
     """f(t), which takes the place of t."""
     if not plan.is_compiled(t):
         return plan.profile.value(t, parameter)
-    call = native.function("values", t.dtype)
-    problem = ctypes.byref(_problem(plan, 1, 1, 1, 1.0, parameter))
-    pieces = cuts(t.numel(), t.numel() // _SMALL)
-    _run([partial(call, problem, first, last, _address(t)) for first, last in pieces], t)
+    _compiled("values", plan, (1, 1, 1), 1.0, parameter, cuts(t.numel(), t.numel() // _SMALL), t)
     return t
 
 
@@ -277,14 +253,9 @@ def _slopes(plan: Plan, t: Tensor, g: Tensor, parameter: float) -> tuple[Tensor,
         slope, by_parameter = plan.profile.slope(t, f, parameter)
         turned = 0.0 if by_parameter is None else float((g * by_parameter).sum(dtype=torch.float64))
         return slope * g, float((g * f).sum(dtype=torch.float64)), turned
-    call, g = native.function("slopes", t.dtype), g.contiguous()
-    problem = ctypes.byref(_problem(plan, 1, 1, 1, 1.0, parameter))
     pieces = cuts(t.numel(), t.numel() // _SMALL)
     totals = torch.zeros(len(pieces), 2, dtype=torch.float64, device="cpu")
-    _run([
-        partial(call, problem, first, last, _address(t), _address(g), _address(totals[k]))
-        for k, (first, last) in enumerate(pieces)
-    ], t, g, totals)  # fmt: skip
+    _compiled("slopes", plan, (1, 1, 1), 1.0, parameter, pieces, t, g.contiguous(), list(totals))
     total, turned = totals.sum(0).tolist()
     return t, total, turned
 
@@ -307,7 +278,7 @@ def _transformed(plan: Plan, f: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
 def _torch_forward(
     plan: Plan, a: Tensor, b: Tensor, U: Tensor, V: Tensor, scale: float, parameter: float, real: Tensor, paired: Tensor
 ) -> None:
-    _, C, W = plan.tensors(U)
+    C, W = plan.weighing(U)
     for rows in _tiles(plan, len(a), len(b)):
         f = _values(plan, _arguments(plan, a[rows], b, U[rows], V, C), parameter)
         real[:, rows], paired[:, rows] = _transformed(plan, f.mul_(scale), W)
@@ -316,7 +287,7 @@ def _torch_forward(
 def _torch_backward(
     plan: Plan, a: Tensor, b: Tensor, U: Tensor, V: Tensor, scale: float, parameter: float, real: Tensor, paired: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, float, float]:
-    _, C, W = plan.tensors(U)
+    C, W = plan.weighing(U)
     by_a, by_U, by_b, by_V = torch.empty_like(a), torch.empty_like(U), torch.zeros_like(b), torch.zeros_like(V)
     total = turned = 0.0
     for rows in _tiles(plan, len(a), len(b)):

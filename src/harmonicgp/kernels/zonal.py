@@ -116,7 +116,8 @@ def zonal_tiles(kernel: ZonalKernel, p: Tensor, q: Tensor, order: int) -> Iterat
             if more <= j or more - j < (j - i) // 4:
                 break
             j = more
-        yield slice(first, last), slice(i, j)
+        if last > first:
+            yield slice(first, last), slice(i, j)
         i = j
 
 
@@ -146,8 +147,7 @@ def zonal_spectrum(kernel: ZonalKernel, p: Tensor, q: Tensor, t_max: int, order:
     out = torch.zeros(t_max + 1, len(p), len(q), dtype=torch.float64, device=p.device)
     with torch.no_grad():
         for rows, columns in zonal_tiles(kernel, p, q, order):
-            if rows.stop > rows.start:
-                out[:, rows, columns] = zonal_block(kernel, p[rows], q[columns], t_max, order)
+            out[:, rows, columns] = zonal_block(kernel, p[rows], q[columns], t_max, order)
     return out
 
 

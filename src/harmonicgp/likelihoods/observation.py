@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import gpytorch
 import torch
@@ -19,7 +19,6 @@ from harmonicgp.features.residual import IndependentResidual, Residual
 from harmonicgp.io.registry import LIKELIHOODS, FieldType
 
 Bound: TypeAlias = Literal["elbo", "tight", "predictive"]
-BOUNDS = ("elbo", "tight", "predictive")
 
 
 class Observation(torch.nn.Module):
@@ -29,19 +28,16 @@ class Observation(torch.nn.Module):
     subclass in `register_likelihood`.
     """
 
+    is_gaussian = False  #: whether closed forms apply
+
     def __init__(self, likelihood: gpytorch.likelihoods.Likelihood) -> None:
         super().__init__()
         self.likelihood = likelihood
 
-    @property
-    def is_gaussian(self) -> bool:
-        """Whether closed forms apply."""
-        return False
-
     def check_bound(self, bound: str) -> None:
         """Raise a clear error unless the bound is one that the likelihood has."""
-        if bound not in BOUNDS:
-            raise ValueError(f"bound must be one of {', '.join(map(repr, BOUNDS))}; got {bound!r}.")
+        if bound not in get_args(Bound):
+            raise ValueError(f"bound must be one of {', '.join(map(repr, get_args(Bound)))}; got {bound!r}.")
         if bound != "elbo" and not self.is_gaussian:
             raise ValueError(f'the {bound!r} bound is for Gaussian noise; use bound="elbo" with this likelihood.')
 
@@ -64,7 +60,9 @@ class Observation(torch.nn.Module):
 
     def class_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
         """The probability of every class, [n, K], from marginals of the latent functions [n, P]."""
-        raise TypeError(f"{type(self.likelihood).__name__} has no classes.")
+        if not hasattr(self.likelihood, "class_probabilities"):
+            raise TypeError(f"{type(self.likelihood).__name__} has no probabilities of classes.")
+        return self.likelihood.class_probabilities(mean, variance)
 
     def terms(self, y: Tensor, mean: Tensor, variance: Tensor, residual: Residual, bound: Bound,
               noise: Tensor | None = None) -> Tensor:  # fmt: skip
@@ -83,17 +81,14 @@ class Observation(torch.nn.Module):
 class GaussianObservation(Observation):
     """Gaussian noise: of one variance that is learned, plus a known variance for each row where given."""
 
+    is_gaussian = True
+
     def __init__(self, likelihood: gpytorch.likelihoods.GaussianLikelihood) -> None:
         if likelihood.noise.numel() != 1:
             raise TypeError(
                 "the Gaussian likelihood has a batch of noises; use one without batch_shape: outputs share it."
             )
         super().__init__(likelihood)
-
-    @property
-    def is_gaussian(self) -> bool:
-        """Yes."""
-        return True
 
     def noise(self, known: Tensor | None = None) -> Tensor:
         """s2, [1], or [n] with known variances added."""
@@ -107,13 +102,12 @@ class GaussianObservation(Observation):
     def terms(self, y: Tensor, mean: Tensor, variance: Tensor, residual: Residual, bound: Bound,
               noise: Tensor | None = None) -> Tensor:  # fmt: skip
         """The paper's bound, the tight one (Titsias 2025), or the predictive log-likelihood, which is no bound."""
+        self.check_bound(bound)
         s2 = self.noise(noise)
         if bound == "predictive":
             total = s2 + variance + residual.variance
             return (-0.5 * (2 * math.pi * total).log() - 0.5 * (y - mean).square() / total).sum(0)
         fit = -0.5 * (2 * math.pi * s2).log() - 0.5 * ((y - mean).square() + variance) / s2
-        if bound not in BOUNDS:
-            raise ValueError(f"bound must be one of {', '.join(map(repr, BOUNDS))}; got {bound!r}.")
         return (fit - residual.cost(s2, tight=bound == "tight")).sum(0)
 
     def sites(self, y: Tensor, mean: Tensor, variance: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -172,10 +166,6 @@ class ClassObservation(Observation):
         with torch.random.fork_rng(devices=[]):  # the global state is left alone
             torch.manual_seed(0)
             return self.likelihood.expected_log_prob(y[0], latent)
-
-    def class_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
-        """As the likelihood gives them."""
-        return self.likelihood.class_probabilities(mean, variance)
 
 
 class _SoftmaxObservation(ClassObservation):

@@ -55,8 +55,10 @@ class RobustMaxLikelihood(gpytorch.likelihoods.Likelihood):
 
     def expected_log_prob(self, observations: Tensor, function_dist: Any, *args: Any, **kwargs: Any) -> Tensor:
         """E log p(y | f), [n]."""
-        self._check(observations)
-        P = self.probability_of_largest(observations, function_dist.mean, function_dist.variance)
+        y = observations
+        if bool((y < 0).any() | (y >= self.num_classes).any() | (y != y.round()).any()):
+            raise ValueError(f"targets must be class numbers 0 to {self.num_classes - 1}.")
+        P = self.probability_of_largest(y, function_dist.mean, function_dist.variance)
         wrong = math.log(self.epsilon / (self.num_classes - 1))
         return P * math.log1p(-self.epsilon) + (1 - P) * wrong
 
@@ -73,10 +75,6 @@ class RobustMaxLikelihood(gpytorch.likelihoods.Likelihood):
         largest = torch.nn.functional.one_hot(function_samples.argmax(-1), self.num_classes).to(function_samples)
         wrong = self.epsilon / (self.num_classes - 1)
         return torch.distributions.Categorical(probs=largest * (1 - self.epsilon - wrong) + wrong)
-
-    def _check(self, y: Tensor) -> None:
-        if bool((y < 0).any() | (y >= self.num_classes).any() | (y != y.round()).any()):
-            raise ValueError(f"targets must be class numbers 0 to {self.num_classes - 1}.")
 
 
 register_likelihood(

@@ -9,7 +9,6 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from harmonicgp.report.facts import fact
 from harmonicgp.report.novelty import Novelty, ignore_unseen
 from harmonicgp.report.scores import (
     Array,
@@ -20,8 +19,7 @@ from harmonicgp.report.scores import (
     as_table,
     as_targets,
     class_numbers,
-    classification_scores,
-    regression_scores,
+    score_rows,
     take,
     target_names,
 )
@@ -47,42 +45,47 @@ class Case:
     @classmethod
     def of(cls, model: Any, X: Any, y: Any, noise_std: Any = None) -> Case:
         """Score the model and draw the sample."""
-        table, errors, classes = as_table(X), as_errors(noise_std), None
+        table, classes = as_table(X), None
         if hasattr(model, "predict_proba"):
-            if errors is not None:
-                raise ValueError("noise_std is for regressions: a class has no error of its own.")
             classes = np.asarray(model.classes_).tolist()
         values = as_targets(y) if classes is None else class_numbers(y, classes)
         novelty = Novelty.of(model, X)
         for message in novelty.unseen:
             warnings.warn(message, stacklevel=3)
         with ignore_unseen():
-            scores: Scores | ClassificationScores = (
-                regression_scores(model, X, values, noise_std=errors)
-                if classes is None
-                else classification_scores(model, X, y)
-            )
-        n = table.shape[0]
-        sample = np.arange(n)
-        if n > MOST_POINTS:
-            sample = np.sort(np.random.default_rng(0).choice(n, MOST_POINTS, replace=False))
-        values = values.reshape(n, -1)
-        return cls(
-            model=model,
-            table=table,
-            y=values,
-            names=target_names(model, values.shape[1]),
-            classes=classes,
-            scores=scores,
-            sample=sample,
-            novelty=novelty,
-            noise_std=errors,
-        )
+            scores = score_rows(model, X, y, noise_std)
+        sample = np.arange(scores.rows)
+        if scores.rows > MOST_POINTS:
+            sample = np.sort(np.random.default_rng(0).choice(scores.rows, MOST_POINTS, replace=False))
+        values = values.reshape(scores.rows, -1)
+        names = target_names(model, values.shape[1])
+        return cls(model, table, values, names, classes, scores, sample, novelty, as_errors(noise_std))
+
+    def fact(self, name: str, default: Any) -> Any:
+        """A public attribute of the model, or the default where the model lacks it."""
+        value = getattr(self.model, name, None)
+        return default if value is None else value
+
+    @property
+    def origin(self) -> str | None:
+        """Where the model's symmetry comes from; None for a model without one."""
+        return getattr(self.fact("symmetry_", None), "origin", None)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the model has an inducing point at every row of its fit, as small tables under Gaussian noise have."""
+        if self.fact("likelihood", None) != "gaussian" or getattr(self.fact("symmetry_", None), "action", None):
+            return False
+        if (validation := self.fact("validation_", None)) is not None:
+            return bool(validation.get("method") == "leave-one-out")
+        if self.fact("n_inducing", None) != "auto":  # files of older versions hold no scores of exact models
+            return False
+        return self.origin == "few rows" or self.fact("validation_fraction", 0) > 0
 
     @property
     def encoded_names(self) -> list[str]:
         """The names of the model's columns."""
-        return [str(name) for name in fact(self.model, "encoded_names_", [])]
+        return [str(name) for name in self.fact("encoded_names_", [])]
 
     @property
     def sample_rows(self) -> Any:
@@ -98,11 +101,6 @@ class Case:
     def observed(self) -> Array:
         """The targets of the sample, [s, P]."""
         return self.y[self.sample]
-
-    def target_scores(self, p: int) -> Scores:
-        """The scores of the p-th target of a regression."""
-        assert isinstance(self.scores, Scores)
-        return self.scores.targets[p] if self.scores.targets else self.scores
 
     def columns(self, places: list[int]) -> Array | None:
         """Encoded columns of the sample, [s, k], where X holds them unchanged; else None."""

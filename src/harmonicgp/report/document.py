@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,8 @@ from harmonicgp._version import __version__
 from harmonicgp.backend.files import replacing
 from harmonicgp.report import data_sections, model_sections
 from harmonicgp.report.case import Case
-from harmonicgp.report.facts import fact
 from harmonicgp.report.novelty import ignore_unseen
-from harmonicgp.report.page import Section, number, render
+from harmonicgp.report.page import Section, render
 from harmonicgp.report.scores import ClassificationScores, Scores
 
 
@@ -48,44 +48,35 @@ def write_report(
         where = Path(file or "model.hgp")
         with ignore_unseen():
             sections = _sections(case, set_aside, where.name if where.is_absolute() else where.as_posix())
-        html = _page(case, title, sections)
+        name, (rows, columns) = type(model).__name__, case.table.shape
+        html = render(
+            title or f"{name}: {', '.join(case.names[:3])}{', …' if len(case.names) > 3 else ''}",
+            sections,
+            model=name,
+            rows=rows,
+            columns=columns,
+            targets=case.names,
+            version=__version__,
+            time=datetime.datetime.now(datetime.UTC),
+        )
         page_file.write(html.encode("utf-8", "xmlcharrefreplace"))  # a broken name must not cost the page
     return case.scores
 
 
-def _page(case: Case, title: str | None, sections: list[Section]) -> str:
-    name = type(case.model).__name__
-    heading = title or f"{name}: {', '.join(case.names[:3])}{', …' if len(case.names) > 3 else ''}"
-    rows, columns = case.table.shape
-    lead = (
-        f"A {name}, scored on {number(rows)} {'row' if rows == 1 else 'rows'} of {columns} "
-        f"{'column' if columns == 1 else 'columns'}. {'Target' if len(case.names) == 1 else 'Targets'}: {', '.join(case.names)}."
-    )
-    now = datetime.datetime.now(datetime.UTC)
-    return render(heading, lead, sections, f"Written by harmonicgp {__version__} on {now:%Y-%m-%d %H:%M} UTC.")
-
-
 def _sections(case: Case, set_aside: bool, file: str) -> list[Section]:
-    sections = [_warnings(case), data_sections.data(case), data_sections.scores(case, set_aside)]
-    if isinstance(case.scores, ClassificationScores):
-        sections += [data_sections.calibration(case), data_sections.confusion(case.scores)]
-    elif len(case.names) == 1:
-        sections += [data_sections.calibration(case), data_sections.predictions(case)]
-    else:
-        sections += data_sections.targets(case)
+    """The page from what can harm to the lines of Python that load the model."""
+    warnings = [*(str(warning) for warning in case.novelty.unseen), *case.fact("warnings_", [])]
+    notes = [note for note in (case.novelty.sentence(case.model), *case.fact("notes_", [])) if note]
+    saved = {"file": json.dumps(file, ensure_ascii=False), "classes": case.classes is not None}
     return [
-        *sections,
-        model_sections.learning(case),
-        model_sections.harmonics(case),
-        model_sections.symmetry(case),
-        model_sections.inducing(case),
-        model_sections.timings(case),
-        model_sections.loading(case, file),
+        Section("warnings", "What to know first", {"warnings": warnings, "notes": notes}),
+        Section("data", "The data", data_sections.data(case)),
+        Section("scores", "Scores", data_sections.scores(case, set_aside)),
+        *data_sections.results(case),
+        Section("learning", "Learning curve", model_sections.learning(case)),
+        Section("harmonics", "Harmonics", model_sections.harmonics(case)),
+        Section("symmetry", "Symmetry", model_sections.symmetry(case)),
+        Section("inducing", "Inducing points", model_sections.inducing(case)),
+        Section("timings", "Timings", {"timings": case.fact("timings_", {})}),
+        Section("loading", "Use the model again", saved),
     ]
-
-
-def _warnings(case: Case) -> Section:
-    """What can harm, then what else was done or found."""
-    warnings = [*(str(warning) for warning in case.novelty.unseen), *fact(case.model, "warnings_", [])]
-    notes = [note for note in (case.novelty.sentence(case.model), *fact(case.model, "notes_", [])) if note]
-    return Section("warnings", "What to know first", "warnings.html", {"warnings": warnings, "notes": notes})

@@ -1,75 +1,46 @@
-"""The sections on the model of a report: learning curve, harmonics, symmetry, inducing points, timings, loading."""
+"""The sections on the model of a report: learning curve, harmonics, symmetry, inducing points."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 
 from harmonicgp.report import pictures
 from harmonicgp.report.case import Case
-from harmonicgp.report.facts import Origin, fact, is_exact, symmetry_origin
-from harmonicgp.report.page import Section
 from harmonicgp.report.scores import Array, take
 
 _MOST_BARS = 20
 _MOST_MARKS = 2000
-LEGEND = {  # of the table of candidates
-    "blocks": "the parts that the symmetry splits the model into; 1 is no symmetry",
-    "n_inducing": "inducing points of each part",
-    "warp": "whether skewed columns were transformed to normal first",
-    "posterior": "the covariance in training: each part on its own (block) or all together (joint)",
-    "finish": "the same at the end of the short fit, which uses all of its rows at once",
-    "steps": "training steps of the short fit",
-    "cost": "operations of the short fit, counted from its sizes: about the same for all candidates of a round",
-    "bound": "how well the short fit explains its rows, by row: higher is better, and decides; – where the short fit failed",
-    "residual": "the share of the kernel that the inducing points do not explain, before they are trained: lower is better",
-    "distance": "how far inputs that the symmetry has moved are from the others: 0 for a symmetry of the inputs",
-    "p_value": "how often chance would put them as far: below 0.01 the inputs do not have this symmetry",
-    "round": "1 compares all on few rows, 2 the best of them on more; bounds compare within a round",
-    "chosen": "what the model was fitted with",
-}
 
 
-# Learning curve -----------------------------------------------------------------------------------------------------
-
-
-def learning(case: Case) -> Section:
+def learning(case: Case) -> dict[str, Any]:
     """The bound by steps; words in its place when the model has none."""
-    history, held_out = fact(case.model, "history_", []), bool(fact(case.model, "validation_", {}))
+    history, held_out = case.fact("history_", []), bool(case.fact("validation_", {}))
     records = np.array([[r.get(key, np.nan) for key in ("step", "bound", "seconds")] for r in history], float)
     records = records.reshape(-1, 3)
-    few_rows = fact(case.model, "symmetry_", None) is not None and symmetry_origin(case.model) is Origin.FEW_ROWS
     finite = records[np.isfinite(records[:, :2]).all(1)]
-    values: dict[str, Any] = {"bound": float(fact(case.model, "elbo_", np.nan)), "picture": None}
+    values: dict[str, Any] = {"bound": float(case.fact("elbo_", np.nan)), "picture": None}
     if len(finite):
         steps, bounds, seconds = finite.T
         checks = [(float(r["step"]), float(r["validation"])) for r in history if r.get("validation") is not None]
         checks = [check for check in checks if np.isfinite(check).all()]
         values |= {
-            "picture": pictures.learning_curve(steps, bounds, seconds, checks if held_out else []),
+            "picture": pictures.draw(pictures.learning_curve, steps, bounds, seconds, checks if held_out else []),
             "steps": steps[-1],
             "seconds": seconds[-1],
             "first": bounds[0],
             "last": bounds[-1],
             "lost": len(records) - len(finite),
-            "exact": is_exact(case.model),
-            "all_rows": (bool(checks) and not held_out) or few_rows,
+            "exact": case.exact,
+            "all_rows": (bool(checks) and not held_out) or case.origin == "few rows",
             "checked": bool(checks) and held_out,
         }
-    return Section("learning", "Learning curve", "learning.html", values)
+    return values
 
 
-# Harmonics ----------------------------------------------------------------------------------------------------------
-
-
-def harmonics(case: Case) -> Section:
+def harmonics(case: Case) -> dict[str, Any]:
     """The variance over rows of each component's mean."""
-    return Section("harmonics", "Harmonics", "harmonics.html", _component_values(case))
-
-
-def _component_values(case: Case) -> dict[str, Any]:
     components = getattr(case.model, "predict_components", None)
     if components is None:
         return {"n": 0, "obstacle": ""}
@@ -88,7 +59,9 @@ def _component_values(case: Case) -> dict[str, Any]:
     return {
         "n": len(labels),
         "rows": len(case.sample),
-        "pictures": [(name, names, values, pictures.bars(names, values)) for name, names, values in shares],
+        "pictures": [
+            (name, names, values, pictures.draw(pictures.bars, names, values)) for name, names, values in shares
+        ],
     }
 
 
@@ -103,46 +76,36 @@ def _largest_shares(labels: list[str], variance: Array) -> tuple[list[str], Arra
     return names, values
 
 
-# Symmetry -----------------------------------------------------------------------------------------------------------
-
-
-def symmetry(case: Case) -> Section:
+def symmetry(case: Case) -> dict[str, Any]:
     """The candidates of the search, the chosen one marked."""
-    choice, values = fact(case.model, "symmetry_", None), dict[str, Any]()
+    choice = case.fact("symmetry_", None)
+    values: dict[str, Any] = {"name": None}
     if choice is not None:
-        rows = list(getattr(choice, "table", None) or [])
-        keys = list(dict.fromkeys(key for row in rows for key in row))
+        keys = list(dict.fromkeys(key for row in choice.table for key in row))
         values = {
-            "origin": symmetry_origin(case.model).name,
-            "reason": getattr(choice, "reason", ""),
+            "name": choice.name,
+            "origin": choice.origin,
+            "reason": choice.reason,
             "keys": keys,
-            "numeric": [key for key in keys if any(_is_number(row.get(key)) for row in rows)],
-            "rows": [(_is_chosen(row, choice.name), [row.get(key) for key in keys]) for row in rows],
-            "legend": {key: LEGEND[key] for key in keys if key in LEGEND},
+            "numeric": [key for key in keys if any(_is_number(row.get(key)) for row in choice.table)],
+            "rows": [(row["chosen"], [row.get(key) for key in keys]) for row in choice.table],
         }
-    return Section("symmetry", "Symmetry", "symmetry.html", {"name": getattr(choice, "name", None), **values})
-
-
-def _is_chosen(row: dict[str, Any], name: str) -> bool:
-    return bool(row["chosen"]) if "chosen" in row else any(value == name for value in row.values())
+    return values
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
-# Inducing points ----------------------------------------------------------------------------------------------------
-
-
-def inducing(case: Case) -> Section:
+def inducing(case: Case) -> dict[str, Any]:
     """Where the inducing points are: on the globe, in the plane, or along a line."""
     names = case.encoded_names
-    points = fact(case.model, "inducing_points", lambda: None)()
+    points = case.fact("inducing_points", lambda: None)()
     Z = np.zeros((0, len(names))) if points is None else np.reshape(points, (-1, len(names)))
-    kinds = {kind: column for column, kind in fact(case.model, "column_kinds_", {}).items()}
+    kinds = {kind: column for column, kind in case.fact("column_kinds_", {}).items()}
     globe = "longitude" in kinds and "latitude" in kinds
     places = [kinds["longitude"], kinds["latitude"]] if globe else list(range(len(names)))
-    exact = is_exact(case.model)
+    exact = case.exact
     x = case.columns(places) if len(places) <= 2 and len(Z) else None
     values: dict[str, Any] = {
         "n": len(Z),
@@ -160,7 +123,7 @@ def inducing(case: Case) -> Section:
             values["curves"] = _curves(case, x[:, 0], Z[:, 0])
         elif not exact:  # a map of an exact model would be a carpet of crosses
             values |= _map(case, x, Z[:, places], [names[j] for j in places], globe)
-    return Section("inducing", "Inducing points", "inducing.html", values)
+    return values
 
 
 def _curves(case: Case, x: Array, z: Array) -> list[tuple[str, bytes]]:
@@ -169,24 +132,20 @@ def _curves(case: Case, x: Array, z: Array) -> list[tuple[str, bytes]]:
     rows = finite[np.argsort(x[finite], kind="stable")]
     name, part = case.encoded_names[0], take(case.table, case.sample[rows])
     if case.classes is not None:
-        p = np.asarray(case.model.predict_proba(part))
+        chances = np.asarray(case.model.predict_proba(part))
         shown = [1] if len(case.classes) == 2 else list(range(min(len(case.classes), pictures.MOST_CLASSES)))
         labels = [f"P({case.classes[k]})" for k in shown]
-        return [("", pictures.curve(x[rows], None, p[:, shown], labels, None, z, name, "probability"))]
-    P = len(case.names)
-    mean = np.asarray(case.model.predict(part)).reshape(-1, P)
+        return [
+            ("", pictures.draw(pictures.curve, x[rows], None, chances[:, shown], labels, None, z, name, "probability"))
+        ]
     noise = {} if case.noise_std is None else {"noise_std": case.noise_std[case.sample[rows]]}
-    band = case.model.predict_quantiles(part, [0.05, 0.95], **noise)
-    band = np.asarray(band).reshape(-1, 2, P)
-    return [
-        (
-            target,
-            pictures.curve(
-                x[rows], case.observed[rows, p], mean[:, p : p + 1], ["mean"], band[:, :, p], z, name, target
-            ),
-        )
-        for p, target in enumerate(case.shown_targets)
-    ]
+    mean = np.asarray(case.model.predict(part)).reshape(len(rows), 1, -1)
+    band = np.asarray(case.model.predict_quantiles(part, [0.05, 0.95], **noise)).reshape(len(rows), 2, -1)
+    curves = []
+    for p, target in enumerate(case.shown_targets):
+        lines, y = (mean[..., p], ["mean"], band[..., p]), case.observed[rows, p]
+        curves.append((target, pictures.draw(pictures.curve, x[rows], y, *lines, z, name, target)))
+    return curves
 
 
 def _map(case: Case, x: Array, z: Array, names: list[str], globe: bool) -> dict[str, Any]:
@@ -198,19 +157,5 @@ def _map(case: Case, x: Array, z: Array, names: list[str], globe: bool) -> dict[
         x, z = (np.column_stack([(a[:, 0] - west) % 360 + west, a[:, 1]]) for a in (x, z))
     few = case.classes is not None and len(case.classes) <= pictures.MOST_CLASSES
     classes = [str(label) for label in case.classes or ()] if few else []
-    picture = pictures.plane(x, colour, z, names, case.names[0], classes, globe)
+    picture = pictures.draw(pictures.plane, x, colour, z, names, case.names[0], classes, globe)
     return {"map": picture, "rows": len(x), "axes": names, "target": case.names[0]}
-
-
-# Timings and loading ------------------------------------------------------------------------------------------------
-
-
-def timings(case: Case) -> Section:
-    """Seconds of each part of the fit."""
-    return Section("timings", "Timings", "timings.html", {"timings": fact(case.model, "timings_", {})})
-
-
-def loading(case: Case, file: str) -> Section:
-    """The lines of Python that load the model."""
-    values = {"file": json.dumps(file, ensure_ascii=False), "classes": case.classes is not None}
-    return Section("loading", "Use the model again", "loading.html", values)

@@ -19,8 +19,8 @@ class Section:
 
     key: str
     title: str
-    template: str
     values: dict[str, Any]
+    template: str = ""  #: if not the one that the key names
 
 
 def picture(png: bytes) -> tuple[str, int, int]:
@@ -29,9 +29,19 @@ def picture(png: bytes) -> tuple[str, int, int]:
     return f"data:image/png;base64,{base64.b64encode(png).decode()}", width, height
 
 
-def render(title: str, lead: str, sections: Iterable[Section], footer: str) -> str:
+def render(title: str, sections: Iterable[Section], **values: Any) -> str:
     """The whole page as HTML. All values are escaped."""
-    jinja2, markup = require("jinja2", "plot", "a report"), require("markupsafe", "plot", "a report")
+    markup, templates = require("markupsafe", "plot", "a report").Markup, environment()
+    bodies = [
+        (section, markup(templates.get_template(section.template or f"{section.key}.html").render(section.values)))
+        for section in sections
+    ]
+    return str(templates.get_template("page.html").render(title=title, sections=bodies, **values))
+
+
+def environment() -> Any:
+    """The templates of the page, with our filters for numbers."""
+    jinja2 = require("jinja2", "plot", "a report")
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("harmonicgp.report"),
         autoescape=True,
@@ -42,11 +52,7 @@ def render(title: str, lead: str, sections: Iterable[Section], footer: str) -> s
     )
     environment.filters |= {"number": number, "percent": percent, "seconds": seconds, "picture": picture}
     environment.tests["finite"] = math.isfinite
-    bodies = [
-        (section, markup.Markup(environment.get_template(section.template).render(section.values)))
-        for section in sections
-    ]
-    return str(environment.get_template("page.html").render(title=title, lead=lead, sections=bodies, footer=footer))
+    return environment
 
 
 def number(value: Any) -> str:

@@ -1,11 +1,10 @@
-"""The pictures of a report, each a function from numbers to a PNG; no global state of matplotlib is left changed."""
+"""The pictures of a report, each a function that draws numbers on axes; `draw` makes a PNG of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, cast
 
 import numpy as np
 
@@ -31,26 +30,15 @@ _STYLE = {
 MOST_CLASSES = len(_CYCLE)
 
 
-def draw(picture: Callable[[Axes], object]) -> bytes:
-    """The PNG of one pair of axes, at two hundred dots an inch, twice what a screen shows."""
+def draw(picture: Callable[Concatenate[Axes, P], None], *args: P.args, **kwargs: P.kwargs) -> bytes:
+    """The PNG of a picture on one pair of axes, at two hundred dots an inch, twice what a screen shows."""
     buffer = BytesIO()
     with styled_figure(5.2, 3.5, _STYLE, "a report with pictures") as figure:
-        picture(figure.add_subplot())
+        picture(figure.add_subplot(), *args, **kwargs)
         figure.savefig(buffer, format="png", dpi=200)
     return buffer.getvalue()
 
 
-def drawn(picture: Callable[Concatenate[Axes, P], None]) -> Callable[P, bytes]:
-    """A function from numbers to a PNG, of one that draws them on axes."""
-
-    @wraps(picture)
-    def png(*args: P.args, **kwargs: P.kwargs) -> bytes:
-        return draw(lambda ax: picture(ax, *args, **kwargs))
-
-    return png
-
-
-@drawn
 def learning_curve(
     ax: Axes, steps: Array, bound: Array, seconds: Array, validation: Sequence[tuple[float, float]]
 ) -> None:
@@ -87,11 +75,10 @@ def _seconds_on_top(ax: Axes, steps: Array, seconds: Array) -> None:
     top.set_xlabel("seconds", fontsize=9)
 
 
-@drawn
 def coverage_curve(ax: Axes, levels: Array, share: Array, rows: int) -> None:
     """The share of rows inside the central intervals against their level, with the band of chance."""
-    band = 100 * np.array([binomial_band(rows, float(level)) for level in levels])
-    ax.fill_between(100 * levels, band[:, 0], band[:, 1], color=GREY, alpha=0.35, lw=0, label="chance (95 %)")
+    low, high = binomial_band(rows, levels)
+    ax.fill_between(100 * levels, 100 * low, 100 * high, color=GREY, alpha=0.35, lw=0, label="chance (95 %)")
     ax.plot([0, 100], [0, 100], color=GREY, lw=1, ls="--", label="calibrated")
     ax.plot(100 * levels, 100 * share, color=BLUE, lw=2, label="these rows")
     ax.set(xlabel="level of the interval, %", ylabel="rows inside, %", xlim=(0, 100), ylim=(0, 100))
@@ -99,7 +86,6 @@ def coverage_curve(ax: Axes, levels: Array, share: Array, rows: int) -> None:
     ax.legend(loc="upper left")
 
 
-@drawn
 def pit_bars(ax: Axes, counts: Array) -> None:
     """The PIT histogram, with the band that chance leaves a uniform one."""
     bins, rows = len(counts), int(counts.sum())
@@ -113,16 +99,16 @@ def pit_bars(ax: Axes, counts: Array) -> None:
     ax.legend(loc="upper center", ncols=2)
 
 
-@drawn
 def predicted_observed(ax: Axes, predicted: Array, observed: Array, target: str) -> None:
     """Observed against predicted values, with the line where they agree."""
     _cloud(ax, predicted, observed)
-    low, high = _range(np.concatenate([predicted, observed]))
+    low, high = np.min([predicted, observed]), np.max([predicted, observed])
+    margin = 0.04 * (high - low) or 1.0
+    low, high = low - margin, high + margin
     ax.plot([low, high], [low, high], color=ORANGE, lw=1.2)
     ax.set(xlabel=f"predicted {text(target)}", ylabel=f"observed {text(target)}", xlim=(low, high), ylim=(low, high))
 
 
-@drawn
 def residuals(ax: Axes, predicted: Array, observed: Array, target: str) -> None:
     """Observed minus predicted against predicted, with the median in slices of equal numbers."""
     error = observed - predicted
@@ -136,7 +122,6 @@ def residuals(ax: Axes, predicted: Array, observed: Array, target: str) -> None:
     ax.set(xlabel=f"predicted {text(target)}", ylabel="observed − predicted")
 
 
-@drawn
 def bars(ax: Axes, labels: Sequence[str], shares: Array) -> None:
     """Shares as bars, largest first."""
     _figure(ax).set_figheight(max(1.2, 0.6 + 0.25 * len(shares)))
@@ -149,14 +134,13 @@ def bars(ax: Axes, labels: Sequence[str], shares: Array) -> None:
     ax.set(xlabel="share of variance, %", xlim=(0, 118 * float(shares.max(initial=0)) or 1))
 
 
-@drawn
 def reliability(ax: Axes, bins: Reliability, label: str) -> None:
     """How often predictions came true against how probable they were called."""
     full = bins.counts > 0
     p, share, rows = 100 * bins.predicted[full], 100 * bins.observed[full], bins.counts[full]
-    band = 100 * np.array([binomial_band(int(n), q / 100) for n, q in zip(rows, p, strict=True)])
+    low, high = binomial_band(rows, bins.predicted[full])
     ax.plot([0, 100], [0, 100], color=GREY, lw=1, ls="--", label="calibrated")
-    ax.vlines(p, band[:, 0], band[:, 1], color=GREY, lw=5, alpha=0.4, label="chance (95 %)")
+    ax.vlines(p, 100 * low, 100 * high, color=GREY, lw=5, alpha=0.4, label="chance (95 %)")
     ax.plot(p, share, color=BLUE, lw=1.5)
     ax.scatter(p, share, 15 + 120 * rows / rows.max(), color=BLUE, ec="white", zorder=3, label="rows (area: how many)")
     ax.set(xlabel=f"{text(label, 44)}, %", ylabel="came true, %", xlim=(-2, 102), ylim=(-4, 104))
@@ -164,7 +148,6 @@ def reliability(ax: Axes, bins: Reliability, label: str) -> None:
     ax.legend(loc="upper left")
 
 
-@drawn
 def curve(
     ax: Axes, x: Array, y: Array | None, lines: Array, names: Sequence[str], band: Array | None, z: Array, x_name: str,
     y_name: str,
@@ -184,7 +167,6 @@ def curve(
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, handlelength=1.2, columnspacing=1)
 
 
-@drawn
 def plane(
     ax: Axes, x: Array, colour: Array, z: Array, axes: Sequence[str], label: str, classes: Sequence[str] = (),
     globe: bool = False,
@@ -234,9 +216,3 @@ def _cloud(ax: Axes, x: Array, y: Array) -> None:
 
 def _alpha(n: int) -> float:
     return float(np.clip(30 / np.sqrt(n), 0.3, 0.9))
-
-
-def _range(values: Array) -> tuple[Any, Any]:
-    low, high = values.min(), values.max()
-    margin = 0.04 * (high - low) or 1.0
-    return low - margin, high + margin

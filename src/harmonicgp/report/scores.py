@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 from scipy.stats import binom
+from sklearn.metrics import confusion_matrix
+from sklearn.utils import gen_batches
 
 from harmonicgp._validation import whole_number
 
@@ -113,23 +115,20 @@ def pit_histogram(pit: Any, bins: int = 20) -> Array:
         >>> pit_histogram([0.01, 0.2, 0.5, 0.9], bins=4)
         array([2, 0, 1, 1])
     """
-    pit = _check_pit(pit)
     whole_number(bins, "bins", 1)
-    columns = pit.reshape(len(pit), -1).T
-    counts = np.stack([np.histogram(column, bins, (0.0, 1.0))[0] for column in columns], axis=1)
-    return counts.reshape(bins, *pit.shape[1:])
+    return np.apply_along_axis(lambda column: np.histogram(column, bins, (0.0, 1.0))[0], 0, _check_pit(pit))
 
 
-def binomial_band(rows: int, share: float, probability: float = 0.95) -> tuple[float, float]:
+def binomial_band(rows: Any, share: Any, probability: float = 0.95) -> tuple[Any, Any]:
     """Between which shares chance alone leaves the counted share of so many independent rows, when `share` is right.
 
     Examples:
         >>> low, high = binomial_band(100, 0.9)
-        >>> round(low, 2), round(high, 2)
-        (0.84, 0.95)
+        >>> print(f"{low:.2f} to {high:.2f}")
+        0.84 to 0.95
     """
-    band = np.asarray(binom.ppf([0.5 - probability / 2, 0.5 + probability / 2], rows, share)) / rows
-    return float(band[0]), float(band[1])
+    low, high = binom.interval(probability, rows, share)
+    return low / rows, high / rows
 
 
 def regression_scores(model: Any, X: Any, y: Any, chunk_size: int = 65536, noise_std: Any = None) -> Scores:
@@ -138,35 +137,37 @@ def regression_scores(model: Any, X: Any, y: Any, chunk_size: int = 65536, noise
     `noise_std` [n] are known errors of y, which the predictions then have in them.
     """
     table, values, errors = as_table(X), as_targets(y), as_errors(noise_std)
-    P = values.shape[1] if values.ndim == 2 else 1
-    names = target_names(model, P)
     n = _same_rows(table, values)
     if errors is not None and len(errors) != n:
         raise ValueError(f"X has {n} rows and noise_std has {len(errors)}: give one error a row.")
-    sums = {key: np.zeros(P) for key in ("squared", "absolute", "density")}
-    sums |= {key: np.zeros((len(LEVELS), P)) for key in ("covered", "width")}
-    counts = np.zeros((PIT_BINS, P), np.int64)
+    P, L = values.size // n, len(LEVELS)
     tails = [0.5 + sign * level / 2 for sign in (-1, 1) for level in LEVELS]
-    for rows in chunks(n, chunk_size):
+    parts = []
+    for rows in gen_batches(n, whole_number(chunk_size, "chunk_size", 1)):
         part, target = take(table, rows), values[rows]
-        m, observed = len(target), target.reshape(-1, P)
-        noise_arguments = {} if errors is None else {"noise_std": errors[rows]}
-        error = observed - _shaped(model.predict(part, **noise_arguments), (m, P), "predict")
-        pit = _shaped(model.pit(part, target, **noise_arguments), (m, P), "pit")
-        quantiles = _shaped(
-            model.predict_quantiles(part, tails, **noise_arguments), (m, len(tails), P), "predict_quantiles"
-        )
-        sums["squared"] += (error**2).sum(0)
-        sums["absolute"] += np.abs(error).sum(0)
-        sums["density"] += _shaped(model.log_density(part, target, **noise_arguments), (m, P), "log_density").sum(0)
-        sums["covered"] += m * coverage(pit)
-        sums["width"] += (quantiles[:, len(LEVELS) :] - quantiles[:, : len(LEVELS)]).sum(0)
-        counts += pit_histogram(pit, PIT_BINS)
-    values = values.reshape(n, P)
-    spread = np.where(np.ptp(values, axis=0) > 0, values.var(0), 0.0)  # of a constant, var is rounding
+        m, noise = len(target), {} if errors is None else {"noise_std": errors[rows]}
+        quantiles = _shaped(model.predict_quantiles(part, tails, **noise), (m, 2 * L, P), "predict_quantiles")
+        error = target.reshape(m, P) - _shaped(model.predict(part, **noise), (m, P), "predict")
+        density = _shaped(model.log_density(part, target, **noise), (m, P), "log_density")
+        pit = _shaped(model.pit(part, target, **noise), (m, P), "pit")
+        parts.append((error, density, pit, (quantiles[:, L:] - quantiles[:, :L]).sum(0, keepdims=True)))
+    error, density, pit, width = (np.concatenate(each) for each in zip(*parts, strict=True))
+    squared, values = np.mean(error**2, axis=0), values.reshape(n, P)
+    spread = np.where(np.ptp(values, axis=0) > 0, values.var(0), np.nan)  # of a constant, var is rounding
+    covered, width, counts = coverage(pit), width.sum(0) / n, pit_histogram(pit, PIT_BINS)
     each = tuple(
-        _target_scores(names[p], n, {key: total[..., p] / n for key, total in sums.items()}, spread[p], counts[:, p])
-        for p in range(P)
+        Scores(
+            target=name,
+            rows=n,
+            rmse=float(np.sqrt(squared[p])),
+            mae=float(np.abs(error[:, p]).mean()),
+            r2=float(1 - squared[p] / spread[p]),
+            nll=-float(density[:, p].mean()),
+            coverage=dict(zip(LEVELS, covered[:, p].tolist(), strict=True)),
+            width=dict(zip(LEVELS, width[:, p].tolist(), strict=True)),
+            pit=counts[:, p],
+        )
+        for p, name in enumerate(target_names(model, P))
     )
     return each[0] if P == 1 else _mean_scores(each)
 
@@ -176,46 +177,50 @@ def classification_scores(model: Any, X: Any, y: Any, chunk_size: int = 65536) -
     table, classes = as_table(X), np.asarray(model.classes_).tolist()
     labels = class_numbers(y, classes)
     n, K = _same_rows(table, labels), len(classes)
-    log_loss = brier = 0.0
-    confusion = np.zeros((K, K), np.int64)
-    bins = np.zeros((3, RELIABILITY_BINS))  # rows, sum of predictions, sum of outcomes
-    for rows in chunks(n, chunk_size):
-        truth = labels[rows]
-        p = np.asarray(model.predict_proba(take(table, rows)))
+    parts = []
+    for rows in gen_batches(n, whole_number(chunk_size, "chunk_size", 1)):
+        truth, p = labels[rows], np.asarray(model.predict_proba(take(table, rows)))
         if p.shape != (len(truth), K):
             raise ValueError(f"predict_proba gave shape {p.shape} for {len(truth)} rows and {K} classes.")
         smallest = np.finfo(p.dtype).eps
         p = p.astype(np.float64)
-        p_true, best = p[np.arange(len(truth)), truth], p.argmax(1)
-        log_loss -= float(np.log(np.maximum(p_true, smallest)).sum())
-        brier += float((p**2).sum() - 2 * p_true.sum() + len(p_true))
-        confusion += np.bincount(K * truth + best, minlength=K * K).reshape(K, K)
-        stated = p[:, 1] if K == 2 else p.max(1)
-        came = truth == 1 if K == 2 else truth == best
-        place = np.clip((stated * RELIABILITY_BINS).astype(int), 0, RELIABILITY_BINS - 1)
-        for total, weights in zip(bins, (np.ones(len(truth)), stated, came.astype(float)), strict=True):
-            total += np.bincount(place, weights, RELIABILITY_BINS)
+        p_true = p[np.arange(len(truth)), truth]
+        loss, brier = -np.log(np.maximum(p_true, smallest)), (p**2).sum(1) - 2 * p_true + 1
+        parts.append((loss, brier, p.argmax(1), p[:, 1] if K == 2 else p.max(1)))
+    loss, brier, best, stated = (np.concatenate(each) for each in zip(*parts, strict=True))
+    came = labels == (1 if K == 2 else best)
+    place = np.clip((stated * RELIABILITY_BINS).astype(int), 0, RELIABILITY_BINS - 1)
+    counts, predicted, observed = (np.bincount(place, each, RELIABILITY_BINS) for each in (None, stated, came))
     with np.errstate(invalid="ignore"):
-        reliability = Reliability(bins[0].astype(np.int64), bins[1] / bins[0], bins[2] / bins[0])
+        reliability = Reliability(counts, predicted / counts, observed / counts)
     return ClassificationScores(
         target=target_names(model, 1)[0],
         rows=n,
-        accuracy=float(np.trace(confusion) / n),
-        log_loss=log_loss / n,
-        brier=brier / n / (2 if K == 2 else 1),
+        accuracy=float(np.mean(best == labels)),
+        log_loss=float(loss.mean()),
+        brier=float(brier.mean()) / (2 if K == 2 else 1),
         reliability=reliability,
         classes=tuple(classes),
-        confusion=confusion,
+        confusion=confusion_matrix(labels, best, labels=range(K)),
     )
+
+
+def score_rows(model: Any, X: Any, y: Any, noise_std: Any = None) -> Scores | ClassificationScores:
+    """The scores of a fitted model, a classifier or a regressor."""
+    if not hasattr(model, "predict_proba"):
+        return regression_scores(model, X, y, noise_std=noise_std)
+    if noise_std is not None:
+        raise ValueError("noise_std is for regressions: a class has no error of its own.")
+    return classification_scores(model, X, y)
 
 
 def as_table(X: Any) -> Table:
     """X as rows that `take` can cut: a frame (pandas, polars, pyarrow) by narwhals, else an array [n, d]."""
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    frame = nw.from_native(X, pass_through=True)
+    if isinstance(frame, nw.LazyFrame):
+        raise TypeError(f"X is a lazy frame ({type(X).__name__}), which has no rows yet: call .collect() on it first.")
     if isinstance(frame, nw.DataFrame):
         return frame
-    if isinstance(nw.from_native(X, pass_through=True), nw.LazyFrame):
-        raise TypeError(f"X is a lazy frame ({type(X).__name__}), which has no rows yet: call .collect() on it first.")
     array = np.asarray(X)
     if array.ndim != 2:
         raise ValueError(f"X must be a frame or an array [n, d], one row a line; got shape {array.shape}.")
@@ -271,12 +276,6 @@ def target_names(model: Any, P: int) -> list[str]:
     return ["y"] if P == 1 else [f"y{p}" for p in range(P)]
 
 
-def chunks(n: int, size: int) -> Iterator[slice]:
-    """Slices of at most `size` rows."""
-    whole_number(size, "chunk_size", 1)
-    return (slice(start, min(start + size, n)) for start in range(0, n, size))
-
-
 def _same_rows(table: Table, y: Array) -> int:
     n = table.shape[0]
     if len(y) != n:
@@ -303,21 +302,6 @@ def _check_pit(pit: Any) -> Array:
     if not ((array >= 0) & (array <= 1)).all():
         raise ValueError("pit must lie between 0 and 1, without NaN: it is P(Y <= y), such as model.pit(X, y).")
     return array
-
-
-def _target_scores(name: str, n: int, means: dict[str, Array], spread: float, counts: Array) -> Scores:
-    """One target's scores from means over rows."""
-    return Scores(
-        target=name,
-        rows=n,
-        rmse=float(np.sqrt(means["squared"])),
-        mae=float(means["absolute"]),
-        r2=float(1 - means["squared"] / spread) if spread > 0 else float("nan"),
-        nll=-float(means["density"]),
-        coverage=dict(zip(LEVELS, means["covered"].tolist(), strict=True)),
-        width=dict(zip(LEVELS, means["width"].tolist(), strict=True)),
-        pit=counts,
-    )
 
 
 def _mean_scores(each: tuple[Scores, ...]) -> Scores:

@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeAlias
 import narwhals as nw
 import numpy as np
 
-from harmonicgp.tables.columns import Array, Series, chunks_of
-from harmonicgp.tables.encodings import COLUMNS, Column, fit_encoding
+from harmonicgp.tables.columns import Array
+from harmonicgp.tables.encodings import COLUMNS, Column, encode, fit_encoding
 from harmonicgp.tables.kinds import Kind, check_kinds, listed
 from harmonicgp.tables.notices import MissingValuesError, UnseenWarning
 
@@ -128,8 +128,8 @@ class TableEncoder:
         for column in self.columns:
             right = left + len(column.labels)
             if column.name in table.columns:
-                gaps[column.name], unseen = _encode(column, table[column.name], x[:, left:right])
-                notices += column.notices(gaps[column.name], unseen)
+                x[:, left:right], gaps[column.name], unseen = encode(column, table[column.name])
+                notices += unseen
             left = right
         if self.missing == "refuse":
             _refuse_missing(gaps)
@@ -139,19 +139,8 @@ class TableEncoder:
 
     def state(self) -> dict[str, Any]:
         """All of it as numbers, text, lists and dicts, for JSON; `from_state` makes an equal encoder of it."""
-        kinds = {kind: name for name, kind in COLUMNS.items()}
-        columns = [
-            {"type": kinds[type(column)]}
-            | {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(column).items()}
-            for column in self.columns
-        ]
-        return {
-            "names": list(self.names),
-            "columns": columns,
-            "missing": self.missing,
-            "notes": list(self.notes),
-            "warnings": list(self.warnings),
-        }
+        columns = [{"type": type(column).__name__.lower(), **asdict(column)} for column in self.columns]
+        return asdict(self) | {"columns": columns}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> TableEncoder:
@@ -180,18 +169,6 @@ def _opened(frame: Any) -> nw.DataFrame[Any]:
     if not names or not len(frame):
         raise ValueError(f"the table is empty: {len(frame)} rows, {len(names)} columns.")
     return nw.from_native(frame, eager_only=True)
-
-
-def _encode(column: Column, series: Series, out: Array) -> tuple[int, Counter[str]]:
-    """Write a column's numbers to `out` [n, k]; return how many values are missing, and the levels that are new."""
-    gaps, unseen, start = 0, Counter[str](), 0
-    for chunk in chunks_of(series):
-        values, gone, new = column.encode(chunk)
-        out[start : start + len(gone)] = values
-        gaps += int(gone.sum())
-        unseen.update(new)
-        start += len(gone)
-    return gaps, unseen
 
 
 def _refuse_missing(gaps: Mapping[str, int]) -> None:

@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from harmonicgp.tables.columns import (
-    DAY,
-    SEASONS,
-    YEAR,
     Array,
     Series,
-    calendar_part,
-    chunks_of,
     fit_role,
     floats_of,
     instants_of,
-    looks_like_date,
     plural,
     role_of,
-    telling_parts,
     texts_of,
     zone_of,
 )
 from harmonicgp.tables.kinds import Kind
-from harmonicgp.tables.notices import (
-    IdentifierColumnError,
-    UnseenGapsWarning,
-    UnseenLevelsWarning,
-    UnseenWarning,
-)
+from harmonicgp.tables.notices import IdentifierColumnError, UnseenGapsWarning, UnseenLevelsWarning, UnseenWarning
 
+_DAY = 86_400_000_000  # microseconds
+_YEAR = 365.25  # days
+_SEASONS = 1.5  # years of dates that tell a season from a trend
+#: The start, the length and the unit of each clock and calendar; 1970 began on a Thursday.
+_CALENDARS = {
+    "time of day": (0, _DAY, _DAY // 24),
+    "day of week": (-3 * _DAY, 7 * _DAY, _DAY),
+    "day of year": (0, int(_YEAR * _DAY), _DAY),
+}
 MAX_LEVELS = 20  #: columns of 0 and 1 that one column of text may become
 MAX_RARE = 10_000  #: rare levels that are kept by name, to tell them from new ones
 
+_OTHER_DATE = re.compile(
+    r"(\d{1,2}([/.-])\d{1,2}\2(\d{4}|\d\d)|\d{4}([/.])\d{1,2}\4\d{1,2})([T ].*)?", re.ASCII
+)  # whether 03/04 is in March or in April is not for us to guess
 _READS = {  # what a column may hold when new rows come, by what it held in the fit
     "number": ("number", "text"),
     "date": ("date", "text"),
@@ -45,23 +47,41 @@ _READS = {  # what a column may hold when new rows come, by what it held in the 
     "level": ("text", "category"),
 }
 
+Label: TypeAlias = tuple[str, Kind | None]
+Encoded: TypeAlias = tuple[Array, int, Sequence[UnseenWarning]]
+
 
 @dataclass(frozen=True)
-class Numbers:
-    """A column of numbers: itself; durations in days and times of day in hours."""
+class Measured:
+    """A column of values that have a median, which stands in for those that are missing."""
 
     name: str
     role: str
     kind: Kind | None
-    fill: float | None  #: stands in for what is missing; None: nothing does
+    fill: Any  #: stands in for what is missing; None: nothing does
     flagged: bool  #: the fit had missing values, which have a column of their own
+
+    def labelled(self, labels: list[Label]) -> list[Label]:
+        """The labels of all columns; `labels` are those of the columns of values, where the user declares no kind."""
+        declared: list[Label] = [(self.name, self.kind)] if self.kind is not None else labels
+        return [*declared, (f"{self.name} missing", None)] if self.flagged else declared
+
+    def encoded(self, columns: list[Array], gone: Array) -> Encoded:
+        """Columns of values as `encode` returns them; `gone` marks the rows without a value."""
+        gaps = int(gone.sum())
+        unseen = [UnseenGapsWarning(self.name, gaps, "the median")] if gaps and not self.flagged else []
+        return np.stack([*columns, gone] if self.flagged else columns, 1), gaps, unseen
+
+
+@dataclass(frozen=True)
+class Numbers(Measured):
+    """A column of numbers: itself; durations in days and times of day in hours."""
 
     @classmethod
     def fit(cls, series: Series, role: str, kind: Kind | None, impute: bool, mass: Array,
             notes: list[str]) -> tuple[Numbers | None, int]:  # fmt: skip
         """The encoding of a column, None if it has no values, and how many values are missing."""
-        name = series.name
-        x = np.concatenate([floats_of(chunk, role_of(chunk, name), role, name) for chunk in chunks_of(series)])
+        name, x = series.name, floats_of(series, role)
         present = ~np.isnan(x)
         n_missing = int((~present).sum())
         if not present.any():
@@ -76,36 +96,25 @@ class Numbers:
         return cls(name, role, kind, fill, impute and n_missing > 0), n_missing
 
     @property
-    def labels(self) -> list[tuple[str, Kind | None]]:
+    def labels(self) -> list[Label]:
         """Names and kinds of the encoded columns."""
-        if self.role == "time" and self.kind is None:
-            label: tuple[str, Kind | None] = (f"{self.name} (time of day)", ("periodic", 24.0))
-        else:
-            label = (self.name, self.kind)
-        return [label, (f"{self.name} missing", None)] if self.flagged else [label]
+        clock: Label = (f"{self.name} (time of day)", ("periodic", 24.0))
+        return self.labelled([clock if self.role == "time" else (self.name, None)])
 
-    def notices(self, gaps: int, unseen: Counter[str]) -> list[UnseenWarning]:
-        """Warnings about rows that hold what the fit has not seen: so many gaps."""
-        return [UnseenGapsWarning(self.name, gaps, "the median")] if gaps and not self.flagged else []
-
-    def encode(self, chunk: Series) -> Encoded:
-        """The columns [n, k] of these rows, and a mask of the rows where the value is missing."""
-        x = floats_of(chunk, allowed_role(self, chunk), self.role, self.name)
+    def encode(self, series: Series) -> Encoded:
+        """The columns [n, k] of these rows, how many values are missing, and warnings."""
+        x = floats_of(series, self.role)
         gone = np.isnan(x)
-        if self.fill is not None:
-            x[gone] = self.fill
-        return np.stack([x, gone] if self.flagged else [x], 1), gone, Counter()
+        return self.encoded([x if self.fill is None else np.where(gone, self.fill, x)], gone)
 
 
 @dataclass(frozen=True)
-class Dates:
-    """A column of dates: days since the first, and the clocks and calendars that the data can tell apart."""
+class Dates(Measured):
+    """A column of dates: days since the first, and the clocks and calendars that the data can tell apart.
 
-    name: str
-    role: str
-    kind: Kind | None
-    fill: tuple[int, int] | None  #: as microseconds of the world's clock and of the wall's
-    flagged: bool
+    The date that stands in is in microseconds, by the world's clock and by the wall's.
+    """
+
     origin: int  #: microseconds since 1970
     zone: str | None
     parts: tuple[str, ...]
@@ -114,20 +123,18 @@ class Dates:
     def fit(cls, series: Series, kind: Kind | None, impute: bool, mass: Array,
             notes: list[str]) -> tuple[Dates | None, int]:  # fmt: skip
         """The encoding of a column, None if it has no dates, and how many dates are missing."""
-        name = series.name
-        zone = next((zone for chunk in chunks_of(series) if (zone := zone_of(chunk, name)) is not None), None)
-        parts = [instants_of(chunk, role_of(chunk, name), zone, name) for chunk in chunks_of(series)]
-        utc, wall, gone = (np.concatenate(part) for part in zip(*parts, strict=True))
+        name, zone = series.name, zone_of(series)
+        utc, wall, gone = instants_of(series, zone)
         n_missing = int(gone.sum())
         utc, wall = utc[~gone], wall[~gone]
         if not len(utc):
             return None, n_missing
-        origin = int(utc.min()) // DAY * DAY
-        calendars = () if kind is not None else tuple(telling_parts(utc, wall))
+        origin, days = int(utc.min()) // _DAY * _DAY, (int(utc.max()) - int(utc.min())) / _DAY
+        calendars = () if kind is not None else tuple(_telling_parts(days, wall))
         middle = _median(utc, mass[~gone])
         fill = (int(utc[middle]), int(wall[middle])) if impute else None
-        used = ", ".join((f"days since {np.datetime64(origin // DAY, 'D')}", *calendars))
-        short = kind is None and (int(utc.max()) - int(utc.min())) / DAY <= SEASONS * YEAR
+        used = ", ".join((f"days since {np.datetime64(origin // _DAY, 'D')}", *calendars))
+        short = kind is None and days <= _SEASONS * _YEAR
         why = "; no period of a year, which takes a year and a half of dates to learn" if short else ""
         notes.append(f"{name!r} holds dates: used as {used}{why}.")
         if impute and n_missing:
@@ -135,27 +142,20 @@ class Dates:
         return cls(name, "date", kind, fill, impute and n_missing > 0, origin, zone, calendars), n_missing
 
     @property
-    def labels(self) -> list[tuple[str, Kind | None]]:
+    def labels(self) -> list[Label]:
         """Names and kinds of the encoded columns."""
-        periods = {"time of day": 24.0, "day of week": 7.0, "day of year": YEAR}
-        if self.kind is not None:
-            labels: list[tuple[str, Kind | None]] = [(self.name, self.kind)]
-        else:
-            labels = [(f"{self.name} (trend)", None)]
-            labels += [(f"{self.name} ({part})", ("periodic", periods[part])) for part in self.parts]
-        return [*labels, (f"{self.name} missing", None)] if self.flagged else labels
+        labels: list[Label] = [(f"{self.name} (trend)", None)]
+        for part in self.parts:
+            _, length, unit = _CALENDARS[part]
+            labels.append((f"{self.name} ({part})", ("periodic", length / unit)))
+        return self.labelled(labels)
 
-    def notices(self, gaps: int, unseen: Counter[str]) -> list[UnseenWarning]:
-        """Warnings about rows that hold what the fit has not seen: so many gaps."""
-        return [UnseenGapsWarning(self.name, gaps, "the median")] if gaps and not self.flagged else []
-
-    def encode(self, chunk: Series) -> Encoded:
-        """The columns [n, k] of these rows, and a mask of the rows where the date is missing."""
-        utc, wall, gone = instants_of(chunk, allowed_role(self, chunk), self.zone, self.name)
+    def encode(self, series: Series) -> Encoded:
+        """The columns [n, k] of these rows, how many dates are missing, and warnings."""
+        utc, wall, gone = instants_of(series, self.zone)
         if self.fill is not None:
             utc, wall = (np.where(gone, fill, clock) for fill, clock in zip(self.fill, (utc, wall), strict=True))
-        columns = [(utc - self.origin) / DAY, *(calendar_part(wall, part) for part in self.parts)]
-        return np.stack([*columns, gone] if self.flagged else columns, 1), gone, Counter()
+        return self.encoded([(utc - self.origin) / _DAY, *(_calendar_part(wall, part) for part in self.parts)], gone)
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,16 @@ class Levels:
     def fit(cls, name: str, counts: Counter[str], rows: float, impute: bool, notes: list[str],
             warnings: list[str]) -> tuple[Levels, int]:  # fmt: skip
         """The encoding of a column, from the weight of each text, and how many values are missing."""
-        n_missing = round(rows - counts.total())
-        _refuse_identifiers(name, counts)
+        total = counts.total()
+        n_missing = round(rows - total)
+        if len(counts) > 50 and len(counts) > 0.5 * total:
+            dates = [text for text in counts if _OTHER_DATE.fullmatch(text.strip())]
+            if len(dates) > 0.5 * len(counts):
+                raise ValueError(
+                    f"column {name!r} holds text that looks like dates, such as {dates[0]!r:.40}: write them as ISO dates "
+                    "(2023-12-31), which are read."
+                )
+            raise IdentifierColumnError(name, len(counts), total)
         fill = min(counts, key=lambda level: (-counts[level], level)) if impute else None
         if impute and n_missing:
             fill = "missing"
@@ -198,47 +206,35 @@ class Levels:
         return tuple(level for level in self.levels if level != "other")[-1:] if len(self.levels) == 2 else self.levels
 
     @property
-    def labels(self) -> list[tuple[str, Kind | None]]:
+    def labels(self) -> list[Label]:
         """Names and kinds of the encoded columns."""
         return [(f"{self.name}={level}", None) for level in self.indicators]
 
-    def notices(self, gaps: int, unseen: Counter[str]) -> list[UnseenWarning]:
-        """Warnings about rows that hold what the fit has not seen: so many gaps, and these levels."""
-        notices: list[UnseenWarning] = []
-        if unseen:
-            two = repr(self.levels[0]) if len(self.levels) == 2 else "none of the known levels"
-            fate = "'other'" if "other" in self.levels else two
-            notices.append(UnseenLevelsWarning(self.name, list(unseen), unseen.total(), fate))
-        if gaps and self.fill != "missing":
-            notices.append(UnseenGapsWarning(self.name, gaps, f"the most frequent level {self.fill!r}"))
-        return notices
-
-    def encode(self, chunk: Series) -> Encoded:
-        """The columns [n, k] of these rows, a mask of the rows where the level is missing, and levels that are new."""
-        texts = texts_of(chunk, allowed_role(self, chunk))
+    def encode(self, series: Series) -> Encoded:
+        """The columns [n, k] of these rows, how many levels are missing, and warnings."""
         place = {level: number for number, level in enumerate(self.levels)}
         rest = place.get("other", -1)
-        codes = np.array([place.get((self.fill or "") if text is None else text, rest) for text in texts])
-        x = np.stack([codes == place[level] for level in self.indicators], 1).astype(np.float64)
-        unseen: Counter[str] = Counter()
-        if self.rare is not None or "other" not in place:
-            seen = place.keys() | (self.rare or ())
-            unseen.update(text for text in texts if text is not None and text not in seen)
-        return x, np.array([text is None for text in texts]), unseen
+        seen = place | dict.fromkeys(self.rare or (), rest)
+        lumped = self.rare is None and rest >= 0  # what shares the level "other" is not known
+        numbers: dict[str | None, int] = {}  # of the texts, in the order in which they come
+        codes = np.fromiter((numbers.setdefault(t, len(numbers)) for t in texts_of(series)), np.int64, len(series))
+        counts = dict(zip(numbers, np.bincount(codes).tolist(), strict=True))
+        gaps = counts.pop(None, 0)
+        new = {str(text): count for text, count in counts.items() if text not in seen and not lumped}
+        notices: list[UnseenWarning] = []
+        if new:
+            two = repr(self.levels[0]) if len(self.levels) == 2 else "none of the known levels"
+            notices.append(
+                UnseenLevelsWarning(self.name, list(new), sum(new.values()), "'other'" if rest >= 0 else two)
+            )
+        if gaps and self.fill != "missing":
+            notices.append(UnseenGapsWarning(self.name, gaps, f"the most frequent level {self.fill!r}"))
+        places = np.array([seen.get((self.fill or "") if text is None else text, rest) for text in numbers])
+        return (places[:, None] == [place[level] for level in self.indicators])[codes], gaps, notices
 
 
-Encoded: TypeAlias = tuple[Array, Array, Counter[str]]
 Column: TypeAlias = Numbers | Dates | Levels
 COLUMNS: dict[str, type[Any]] = {"numbers": Numbers, "dates": Dates, "levels": Levels}
-
-
-def allowed_role(column: Column, chunk: Series) -> str:
-    """What the rows hold, if the column can read it."""
-    role = role_of(chunk, column.name)
-    integers = column.role == "level" and chunk.dtype.is_integer()  # a file whose codes happen to be all digits
-    if role != "empty" and role not in _READS[column.role] and not integers:
-        raise ValueError(f"column {column.name!r} held {plural(column.role)} in the fit and holds {plural(role)} now.")
-    return role
 
 
 def fit_encoding(series: Series, kind: Kind | None, impute: bool, mass: Array, notes: list[str],
@@ -260,21 +256,34 @@ def fit_encoding(series: Series, kind: Kind | None, impute: bool, mass: Array, n
     return Numbers.fit(series, role, kind, impute, mass, notes)
 
 
+def encode(column: Column, series: Series) -> Encoded:
+    """The columns [n, k] of new rows, how many of their values are missing, and warnings."""
+    role = role_of(series)
+    integers = column.role == "level" and series.dtype.is_integer()  # a file whose codes happen to be all digits
+    if role != "empty" and role not in _READS[column.role] and not integers:
+        raise ValueError(f"column {column.name!r} held {plural(column.role)} in the fit and holds {plural(role)} now.")
+    return column.encode(series)
+
+
+def _telling_parts(days: float, wall: Array) -> Iterator[str]:
+    """The clocks and calendars that differ from the trend and from a constant on rows that span so many days."""
+    if days > 1 and len(np.unique(wall % _DAY)) > 1:
+        yield "time of day"
+    if days > 14 and len(np.unique(wall // _DAY % 7)) > 1:
+        yield "day of week"
+    if days > _SEASONS * _YEAR:
+        season = _calendar_part(wall, "day of year")
+        if np.ptp((season - season[0] + _YEAR / 2) % _YEAR) > 2:  # not one date a year
+            yield "day of year"
+
+
+def _calendar_part(wall: Array, part: str) -> Array:
+    """Hours since midnight, days since Monday, or days of a year of 365.25 days."""
+    start, length, unit = _CALENDARS[part]
+    return (wall - start) % length / unit
+
+
 def _median(values: Array, mass: Array) -> int:
     """The place of the weighted median, the lower one of two."""
     order = np.argsort(values, kind="stable")
     return int(order[np.searchsorted(np.cumsum(mass[order]), 0.5 * mass.sum())])
-
-
-def _refuse_identifiers(name: str, counts: Counter[str]) -> None:
-    """Refuse text of which more than half is different in every row."""
-    total = counts.total()
-    if len(counts) <= 50 or len(counts) <= 0.5 * total:
-        return
-    dates = [text for text in counts if looks_like_date(text)]
-    if len(dates) > 0.5 * len(counts):
-        raise ValueError(
-            f"column {name!r} holds text that looks like dates, such as {dates[0]!r:.40}: write them as ISO dates "
-            "(2023-12-31), which are read."
-        )
-    raise IdentifierColumnError(name, len(counts), total)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy.special import ndtri
 
-from harmonicgp.tables.kinds import Kind
+from harmonicgp.tables.kinds import Kind, listed, read_kinds
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -43,16 +43,18 @@ class Warp:
 
     @property
     def slope(self) -> float:
-        """The slope of the map beyond its knots."""
-        return _outer_slope(self.values, self.scores)
+        """The slope of the map beyond its knots: that from the first to the last, one for a single knot."""
+        return float(np.ptp(self.scores) / np.ptp(self.values)) if len(self.values) > 1 else 1.0
 
     def __call__(self, x: Array) -> Array:
         """Normal scores."""
-        return _interpolate(x, self.values, self.scores)
+        beyond = x - np.clip(x, self.values[0], self.values[-1])
+        return np.interp(x, self.values, self.scores) + self.slope * beyond
 
     def inverse(self, z: Array) -> Array:
         """Values at normal scores."""
-        return _interpolate(z, self.scores, self.values)
+        beyond = z - np.clip(z, self.scores[0], self.scores[-1])
+        return np.interp(z, self.scores, self.values) + beyond / self.slope
 
     def log_slope(self, x: Array) -> Array:
         """The logarithm of the map's slope, for densities."""
@@ -62,15 +64,6 @@ class Warp:
         slopes = np.diff(self.scores) / np.diff(self.values)
         outside = (x < self.values[0]) | (x > self.values[-1])
         return np.log(np.where(outside, self.slope, slopes[place]))
-
-
-def _outer_slope(x: Array, y: Array) -> float:
-    """The slope from the first knot to the last, with which a map goes on beyond them; one for a single knot."""
-    return float((y[-1] - y[0]) / (x[-1] - x[0])) if len(x) > 1 else 1.0
-
-
-def _interpolate(at: Array, x: Array, y: Array) -> Array:
-    return np.interp(at, x, y) + _outer_slope(x, y) * (np.minimum(at - x[0], 0.0) + np.maximum(at - x[-1], 0.0))
 
 
 @dataclass(frozen=True)
@@ -109,7 +102,7 @@ class Columns:
         scales, notes = {j: moments(X[:, j], counts) for j in plain}, []
         constants = [j for j in plain if is_constant(X[:, j], scales[j])]
         if constants:
-            notes.append(f"constant columns are not used: {_listed([names[j] for j in constants])}.")
+            notes.append(f"constant columns are not used: {listed([names[j] for j in constants], 8, str)}.")
         variables = [j for j in plain if j not in constants]
         duplicates = _duplicates(X, counts, variables, scales)
         for j, other in duplicates.items():
@@ -209,16 +202,13 @@ class Inputs:
             arrays["axes"] = self.axes
         for j, warp in self.warps.items():
             arrays |= {f"warp.{j}.values": warp.values, f"warp.{j}.scores": warp.scores}
-        kinds = [[i, list(kind) if isinstance(kind, tuple) else kind] for i, kind in self.kinds.items()]
-        return {"kinds": kinds, "warped": [int(j) for j in sorted(self.warps)]}, arrays
+        return {"kinds": list(self.kinds.items()), "warped": [int(j) for j in sorted(self.warps)]}, arrays
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Inputs:
         """What `state` gave."""
         warps = {int(j): Warp(arrays[f"warp.{j}.values"], arrays[f"warp.{j}.scores"]) for j in header["warped"]}
-        kinds: dict[int, Kind] = {
-            int(i): ("periodic", float(kind[1])) if isinstance(kind, list) else kind for i, kind in header["kinds"]
-        }
+        kinds = read_kinds(header["kinds"])
         return cls(arrays["order"], kinds, arrays["centre"], arrays["scale"], warps, arrays.get("axes"))
 
 
@@ -264,17 +254,14 @@ def _duplicates(
     X: Array, counts: Array | None, columns: list[int], scales: Mapping[int, tuple[float, float]]
 ) -> dict[int, int]:
     """The earlier column of each column that is a multiple of one, up to a constant."""
-    if len(columns) < 2:
-        return {}
-    rows = X[:, columns]
-    standard = (rows - [scales[j][0] for j in columns]) / [scales[j][1] for j in columns]
+    standard = (X[:, columns] - [scales[j][0] for j in columns]) / [scales[j][1] for j in columns]
     weighted = standard if counts is None else standard * counts[:, None]
     total = len(X) if counts is None else float(counts.sum())
-    correlation = np.abs(weighted.T @ standard) / total
+    correlation = weighted.T @ standard / total
     originals: dict[int, int] = {}
     for i, j in enumerate(columns):
-        for earlier in np.flatnonzero(correlation[i, :i] > 1 - 1e-9):
-            sign = np.sign(float(weighted[:, i] @ standard[:, earlier]))
+        for earlier in np.flatnonzero(np.abs(correlation[i, :i]) > 1 - 1e-9):
+            sign = np.sign(correlation[i, earlier])
             if columns[earlier] not in originals and np.abs(standard[:, i] - sign * standard[:, earlier]).max() < 1e-6:
                 originals[j] = columns[earlier]
                 break
@@ -284,8 +271,3 @@ def _duplicates(
 def _column(name: str) -> str:
     """A name for a sentence. Columns of an array have the name "column 3" already."""
     return name if name.startswith("column ") else f"column {name}"
-
-
-def _listed(names: Sequence[str], at_most: int = 8) -> str:
-    shown = ", ".join(map(str, names[:at_most]))
-    return shown if len(names) <= at_most else f"{shown} and {len(names) - at_most} more"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from numbers import Real
-from operator import index as as_integer
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any, Literal, TypeAlias
 
 Kind: TypeAlias = Literal["longitude", "latitude"] | tuple[Literal["periodic"], float]
 
@@ -49,12 +48,9 @@ def _column_number(key: object, names: Sequence[str] | None, d: int) -> int:
         if key not in names:
             raise ValueError(f"columns names {key!r}, which is not in the table; it has {listed(names)}.")
         return list(names).index(key)
-    try:
-        number = as_integer(key)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is None or isinstance(key, bool):
+    if not isinstance(key, Integral) or isinstance(key, bool):
         raise ValueError(f"the keys of columns are names or numbers of columns; got {key!r}.")
+    number = int(key)
     if not -d <= number < d:
         raise ValueError(f"columns speaks of column {number}; there are {d}, numbered from 0.")
     return number % d
@@ -71,7 +67,12 @@ def _check_kind(key: object, kind: object) -> Kind:
     raise ValueError(f"column {key!r}: a kind is 'longitude', 'latitude' or ('periodic', period); got {kind!r}.")
 
 
-def listed(names: Sequence[object], most: int = 10) -> str:
+def read_kinds(entries: Iterable[tuple[int, Any]]) -> dict[int, Kind]:
+    """Kinds by column number, from JSON."""
+    return {int(j): ("periodic", float(kind[1])) if isinstance(kind, list) else kind for j, kind in entries}
+
+
+def listed(names: Sequence[object], most: int = 10, show: Callable[[object], str] = repr) -> str:
     """The first names, and how many more there are."""
-    shown = ", ".join(repr(name) for name in names[:most])
+    shown = ", ".join(map(show, names[:most]))
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")

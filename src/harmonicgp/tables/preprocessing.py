@@ -19,7 +19,7 @@ from harmonicgp._validation import whole_number
 from harmonicgp.tables.arrays import is_missing, known_errors, numbers, plain_array, target_names, validate, weights_of
 from harmonicgp.tables.encoder import Missing, TableEncoder, is_frame
 from harmonicgp.tables.inputs import Array, check_size
-from harmonicgp.tables.kinds import Kind, check_kinds
+from harmonicgp.tables.kinds import Kind, check_kinds, read_kinds
 from harmonicgp.tables.rows import ModelRows, Rows, merge
 from harmonicgp.tables.targets import Target, Transform
 
@@ -40,26 +40,47 @@ class ColumnEncoding:
     def fit(
         cls, X: Any, estimator: BaseEstimator, columns: Any = None, missing: Missing = "refuse", weights: Any = None
     ) -> tuple[ColumnEncoding, Array]:
-        """The encoding of X and its encoded rows [n, d]; `columns` and `missing` as the estimators take them."""
+        """The encoding of X and its encoded rows [n, d]; the options are those of the estimators."""
         image = image_size(columns)
         declared = None if image is not None else columns
         if is_table(X):
-            _learn_names(X, estimator)
-            encoder = TableEncoder.fit(X, declared, missing, weights)
+            names = getattr(X, "column_names", None)  # Arrow's, which scikit-learn does not read
+            if names is None:
+                validate_data(estimator, X, skip_check_array=True, reset=True)
+            else:
+                estimator.feature_names_in_, estimator.n_features_in_ = np.array(names, dtype=object), len(names)
+            encoder = TableEncoder.fit(X, declared, missing, weights_of(weights, X))
             rows = encoder.transform(X, warn=False)  # rows of weight zero may hold what the fit does not see
-            encoding = cls(encoder, list(encoder.encoded_names), dict(encoder.kinds), image)
+            encoding = cls(encoder, encoder.encoded_names, encoder.kinds, image)
         else:
             rows = validate(estimator, X, reset=True)
             d = rows.shape[1]
             encoding = cls(None, [f"column {j}" for j in range(d)], check_kinds(declared, None, d), image)
-        encoding._check(rows)
+        if image is not None and image[0] * image[1] != rows.shape[1]:
+            h, w = image
+            raise ValueError(f"images of {h} x {w} need {h * w} columns; X has {rows.shape[1]}.")
+        check_size(rows, encoding.names)
+        for j, kind in encoding.kinds.items():
+            if kind == "latitude" and np.abs(rows[:, j]).max() > 90:
+                raise ValueError(
+                    f"column {encoding.names[j]} is declared a latitude and reaches {np.abs(rows[:, j]).max():g} degrees: "
+                    "are longitude and latitude swapped?"
+                )
         return encoding, rows
 
     def encode(self, X: Any, estimator: BaseEstimator, unused: Sequence[str] = ()) -> Array:
         """Encoded rows [n, d] of new data; Arrow tables may lack the `unused` columns."""
         if is_table(X):
-            self._compare_names(X, estimator, unused)
+            names = getattr(X, "column_names", None)  # Arrow's, which scikit-learn does not read
+            if names is None:
+                validate_data(estimator, X, skip_check_array=True, reset=False)
             if self.encoder is not None:
+                expected = [name for name in self.encoder.names if name in (names or ()) or name not in unused]
+                if names is not None and list(names) != expected:
+                    raise ValueError(
+                        "the columns of X should be those of fit, in the same order: "
+                        f"{', '.join(self.encoder.names)}; got {', '.join(names)}."
+                    )
                 return self.encoder.transform(X, idle=unused)
         elif self.encoder is not None and len(self.encoder.names) != len(self.names):
             raise ValueError(
@@ -87,12 +108,8 @@ class ColumnEncoding:
         """The columns of a table of which none of the `used` encoded columns is made."""
         if self.encoder is None:
             return []
-        names, start = set(), 0
-        for column in self.encoder.columns:
-            stop = start + len(column.labels)
-            if not set(used).isdisjoint(range(start, stop)):
-                names.add(column.name)
-            start = stop
+        sources = [column.name for column in self.encoder.columns for _ in column.labels]
+        names = {sources[j] for j in used}
         return [name for name in self.encoder.names if name not in names]
 
     def state(self) -> dict[str, Any]:
@@ -100,44 +117,14 @@ class ColumnEncoding:
         return {
             "table": None if self.encoder is None else self.encoder.state(),
             "names": self.names,
-            "kinds": [[j, list(kind) if isinstance(kind, tuple) else kind] for j, kind in self.kinds.items()],
+            "kinds": list(self.kinds.items()),
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], image: tuple[int, int] | None) -> ColumnEncoding:
         """What `state` gave."""
         encoder = None if state["table"] is None else TableEncoder.from_state(state["table"])
-        kinds: dict[int, Kind] = {
-            int(j): ("periodic", float(kind[1])) if isinstance(kind, list) else kind for j, kind in state["kinds"]
-        }
-        return cls(encoder, list(state["names"]), kinds, image)
-
-    def _check(self, rows: Array) -> None:
-        """Refuse rows that do not fit what is declared, or would overflow."""
-        d = rows.shape[1]
-        if self.image is not None and self.image[0] * self.image[1] != d:
-            h, w = self.image
-            raise ValueError(f"images of {h} x {w} need {h * w} columns; X has {d}.")
-        check_size(rows, self.names)
-        for j, kind in self.kinds.items():
-            if kind == "latitude" and np.abs(rows[:, j]).max() > 90:
-                raise ValueError(
-                    f"column {self.names[j]} is declared a latitude and reaches {np.abs(rows[:, j]).max():g} degrees: "
-                    "are longitude and latitude swapped?"
-                )
-
-    def _compare_names(self, X: Any, estimator: BaseEstimator, unused: Sequence[str]) -> None:
-        """Refuse a table whose columns are not those of the fit."""
-        names = getattr(X, "column_names", None)  # Arrow's, which scikit-learn does not read
-        if names is None:
-            validate_data(estimator, X, skip_check_array=True, reset=False)
-        elif self.encoder is not None:
-            expected = [name for name in self.encoder.names if name in names or name not in unused]
-            if list(names) != expected:
-                raise ValueError(
-                    "the columns of X should be those of fit, in the same order: "
-                    f"{', '.join(self.encoder.names)}; got {', '.join(names)}."
-                )
+        return cls(encoder, list(state["names"]), read_kinds(state["kinds"]), image)
 
 
 @dataclass(frozen=True)
@@ -156,9 +143,7 @@ class RegressionPreprocessing:
         transform: Transform | None = None, sample_weight: Any = None, noise_std: Any = None,
     ) -> tuple[RegressionPreprocessing, Rows]:  # fmt: skip
         """The preprocessing of a table, and its distinct rows."""
-        _require_target(y, "HarmonicGPRegressor")
-        weight = weights_of(sample_weight, X) if is_table(X) else None
-        encoding, rows = ColumnEncoding.fit(X, estimator, columns, missing, weight)
+        encoding, rows = ColumnEncoding.fit(X, estimator, columns, missing, sample_weight)
         targets = _numeric_targets(y, rows, estimator)
         P = 1 if targets.ndim == 1 else targets.shape[1]
         names = target_names(y)
@@ -172,7 +157,6 @@ class RegressionPreprocessing:
         self, X: Any, y: Any, estimator: BaseEstimator, unused: Sequence[str], sample_weight: Any, noise_std: Any
     ) -> tuple[RegressionPreprocessing, Rows]:
         """Distinct rows of new data; the preprocessing changes only in the name of the known errors."""
-        _require_target(y, "HarmonicGPRegressor")
         rows = self.columns.encode(X, estimator, unused)
         targets = _numeric_targets(y, rows, estimator).reshape(len(rows), -1)
         self._check_number(targets)
@@ -230,9 +214,7 @@ class ClassificationPreprocessing:
         sample_weight: Any = None,
     ) -> tuple[ClassificationPreprocessing, Rows]:  # fmt: skip
         """The preprocessing of a table, and its distinct rows."""
-        _require_target(y, "HarmonicGPClassifier")
-        weight = weights_of(sample_weight, X) if is_table(X) else None
-        encoding, rows = ColumnEncoding.fit(X, estimator, columns, missing, weight)
+        encoding, rows = ColumnEncoding.fit(X, estimator, columns, missing, sample_weight)
         labels = _labels(y, rows, estimator)
         weight = weights_of(sample_weight, rows)
         classes = np.unique(labels if weight is None else labels[weight > 0])
@@ -247,7 +229,6 @@ class ClassificationPreprocessing:
 
     def read(self, X: Any, y: Any, estimator: BaseEstimator, unused: Sequence[str], sample_weight: Any) -> Rows:
         """Distinct rows of new data."""
-        _require_target(y, "HarmonicGPClassifier")
         rows = self.columns.encode(X, estimator, unused)
         labels = _labels(y, rows, estimator)
         unseen = np.setdiff1d(labels, self.classes)
@@ -293,15 +274,6 @@ def image_size(columns: Any) -> tuple[int, int] | None:
     return whole_number(h, "the height of an image", 1), whole_number(w, "the width of an image", 1)
 
 
-def _learn_names(X: Any, estimator: Any) -> None:
-    """Record the names of a table's columns on the estimator, as scikit-learn does."""
-    names = getattr(X, "column_names", None)  # Arrow's, which scikit-learn does not read
-    if names is None:
-        validate_data(estimator, X, skip_check_array=True, reset=True)
-    else:
-        estimator.feature_names_in_, estimator.n_features_in_ = np.array(names, dtype=object), len(names)
-
-
 def _require_target(y: Any, name: str) -> None:
     if y is None:
         raise ValueError(f"{name} requires y to be passed, but the target y is None.")
@@ -309,6 +281,7 @@ def _require_target(y: Any, name: str) -> None:
 
 def _numeric_targets(y: Any, rows: Array, estimator: BaseEstimator) -> Array:
     """Targets [N] or [N, P] of as many rows, as float64."""
+    _require_target(y, "HarmonicGPRegressor")
     targets = _check_y(numbers(y), estimator=estimator, multi_output=True, y_numeric=True)
     check_consistent_length(rows, targets)
     return np.asarray(targets, dtype=np.float64)
@@ -327,6 +300,7 @@ def _distinct(rows: Array, targets: Array, noise_std: Any, weight: Array | None)
 
 def _labels(y: Any, rows: Array, estimator: BaseEstimator) -> Array:
     """Labels [N] of as many rows. Labels that are missing, infinite or of mixed types are refused."""
+    _require_target(y, "HarmonicGPClassifier")
     y = np.asarray(plain_array(y))
     if y.dtype.kind in "Of" and any(map(is_missing, y.ravel().tolist())):
         raise ValueError("y has missing values: drop those rows.")

@@ -12,14 +12,20 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from harmonicgp._extras import require
 from harmonicgp._validation import whole_number
-from harmonicgp.tables.arrow import BLOCK_BYTES, arrow, delimiter_of, is_parquet, plain_errors, suffix_of
 
 if TYPE_CHECKING:
     import pyarrow
+
+SUFFIXES = (".csv", ".csv.gz", ".tsv", ".parquet", ".pq")
+BLOCK_BYTES = 1 << 20  #: of text that is parsed at a time; no row may be longer; Arrow reads up to 32 of them ahead
+_RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
 
 
 def read_table(path: str | os.PathLike[str]) -> pyarrow.Table:
@@ -43,11 +49,18 @@ def stream_rows(path: str | os.PathLike[str], batch_rows: int = 65536) -> Iterat
         >>> [(table.to_pydict(), written.to_pydict()) for table, written in stream_rows(file)]
         [({'x': [1.5, 2.0], 'y': [None, 'b']}, {'x': ['1.50', '2'], 'y': ['NA', 'b']})]
     """
-    path, suffix = _existing(path)
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name a file in it.")
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}.")
+    parquet = is_parquet(path)
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path} is empty.")
     whole_number(batch_rows, "batch_rows", 1)
-    if is_parquet(suffix):
+    if parquet:
         return ((table, table) for table in _regrouped(_parquet_tables(path, batch_rows), batch_rows))
-    return _csv_rows(path, suffix, batch_rows)
+    return _csv_rows(path, batch_rows)
 
 
 def index_columns(schema: pyarrow.Schema) -> list[str]:
@@ -65,55 +78,44 @@ def index_columns(schema: pyarrow.Schema) -> list[str]:
     return [name for name in schema.names if name in named or re.fullmatch(r"__index_level_\d+__", name)]
 
 
-def _existing(path: str | os.PathLike[str]) -> tuple[Path, str]:
-    path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder: name a file in it.")
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}.")
-    suffix = suffix_of(path)
-    if path.stat().st_size == 0:
-        raise ValueError(f"{path} is empty.")
-    return path, suffix
-
-
 def _parquet_tables(path: Path, batch_rows: int) -> Iterator[pyarrow.Table]:
-    pa = arrow()
     settings = {"buffer_size": 1 << 20, "pre_buffer": False}  # columns are not read whole
     with plain_errors(path), arrow("parquet").ParquetFile(path, **settings) as file:
         if not file.metadata.num_rows:
             raise ValueError(f"{path} has no rows.")
         for batch in file.iter_batches(batch_size=batch_rows):
-            yield pa.Table.from_batches([batch])
+            yield arrow().Table.from_batches([batch])
 
 
-def _csv_rows(path: Path, suffix: str, batch_rows: int) -> Iterator[tuple[pyarrow.Table, pyarrow.Table]]:
+def _csv_rows(path: Path, batch_rows: int) -> Iterator[tuple[pyarrow.Table, pyarrow.Table]]:
     """The rows of a CSV file, with the types that fit all of them and as they are written."""
-    schema = _csv_schema(path, suffix)
-    for written in _regrouped(_csv_blocks(path, suffix, schema.names, as_written=True), batch_rows):
+    schema = _csv_schema(path)
+    for written in _regrouped(
+        _csv_blocks(path, schema.names, null_values=[""], quoted_strings_can_be_null=False), batch_rows
+    ):
         with plain_errors(path):
             table = _with_nulls(written).cast(schema)
         yield table, written
 
 
-def _csv_schema(path: Path, suffix: str) -> pyarrow.Schema:
-    """The columns of a CSV file, and the types that fit all of its rows."""
-    pa = arrow()
-    names = _header(path, suffix)
-    types = dict.fromkeys(names, pa.null())
+def _csv_schema(path: Path) -> pyarrow.Schema:
+    """The columns of a CSV file, and the narrowest type of each that fits all of its rows."""
+    pa, compute = arrow(), arrow("compute")
+    types = [pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")]
+    fitting = dict.fromkeys(_header(path), types)
     rows = broken = 0
-    last: list[str] = []
-    for block in _csv_blocks(path, suffix, names):
+    last = ""
+    for block in _csv_blocks(path, list(fitting)):
         rows += block.num_rows
-        for name in names:
-            types[name] = _widened(types[name], block[name])
-            if pa.types.is_string(types[name]):
-                broken += arrow("compute").sum(arrow("compute").match_substring(block[name], "\n")).as_py() or 0
-        last = [str(column[-1]) for column in block.columns] if block.num_rows else last
+        for name, column in zip(block.column_names, block.columns, strict=True):
+            fitting[name] = [type_ for type_ in fitting[name] if _fits(column, type_)]
+            if not fitting[name]:
+                broken += compute.sum(compute.match_substring(column, "\n")).as_py() or 0
+        last = str(block.columns[-1][-1]) if block.num_rows else last
     if not rows:
         raise ValueError(f"{path} has no rows below its header.")
     # Before the last column it would leave cells missing, which is refused anyway.
-    if last and "\n" in last[-1] and not suffix.endswith(".gz") and not _ends_quoted(path):
+    if "\n" in last and suffix_of(path) != ".csv.gz" and not _ends_quoted(path):
         raise ValueError(
             f"{path} ends inside a quotation mark that is never closed: its last cell holds many lines. Close it."
         )
@@ -123,7 +125,8 @@ def _csv_schema(path: Path, suffix: str) -> pyarrow.Schema:
             f"{broken} {cells} line breaks in {path.name}: if rows are missing, look for a stray quotation mark.",
             stacklevel=2,
         )
-    return pa.schema([(name, pa.string() if type_ == pa.null() else type_) for name, type_ in types.items()])
+    # A column without values fits all types.
+    return pa.schema([(name, some[0] if 0 < len(some) < len(types) else pa.string()) for name, some in fitting.items()])
 
 
 def _ends_quoted(path: Path) -> bool:
@@ -133,16 +136,15 @@ def _ends_quoted(path: Path) -> bool:
         return file.read().rstrip().endswith(b'"')
 
 
-def _header(path: Path, suffix: str) -> list[str]:
+def _header(path: Path) -> list[str]:
     """The names of the columns, in the first row."""
-    csv = arrow("csv")
     with path.open("rb") as file:
         if file.read(2) in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16, as spreadsheets write it
             raise ValueError(f"{path} is not UTF-8 text: save it as UTF-8.")
-    options = _csv_options(suffix, None)
+    options = _csv_options(path, [])
     # Whoever reads the rows says what is wrong with them.
     options["parse_options"].invalid_row_handler = lambda _: "skip"
-    with plain_errors(path), csv.open_csv(path, **options) as reader:
+    with plain_errors(path), arrow("csv").open_csv(path, **options) as reader:
         names: list[str] = list(reader.schema.names)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -153,12 +155,20 @@ def _header(path: Path, suffix: str) -> list[str]:
     return names
 
 
-def _csv_blocks(path: Path, suffix: str, names: list[str], as_written: bool = False) -> Iterator[pyarrow.Table]:
-    """The file as text, block by block, blank cells and (if not `as_written`) the usual words for missing values as nulls."""
-    pa, csv = arrow(), arrow("csv")
-    with plain_errors(path), csv.open_csv(path, **_csv_options(suffix, names, as_written)) as reader:
+def _csv_blocks(path: Path, names: list[str], **nulls: Any) -> Iterator[pyarrow.Table]:
+    """The file as text, block by block; blank cells and the usual words for missing values as nulls, unless told otherwise."""
+    with plain_errors(path), arrow("csv").open_csv(path, **_csv_options(path, names, **nulls)) as reader:
         for batch in reader:
-            yield pa.Table.from_batches([batch])
+            yield arrow().Table.from_batches([batch])
+
+
+def _csv_options(path: Path, names: list[str], **nulls: Any) -> dict[str, Any]:
+    csv, texts = arrow("csv"), dict.fromkeys(names, arrow().string())
+    return {
+        "read_options": csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),  # one thread knows its row
+        "parse_options": csv.ParseOptions(delimiter=delimiter_of(path), newlines_in_values=True),
+        "convert_options": csv.ConvertOptions(column_types=texts, strings_can_be_null=True, **nulls),
+    }
 
 
 def _with_nulls(table: pyarrow.Table) -> pyarrow.Table:
@@ -170,38 +180,11 @@ def _with_nulls(table: pyarrow.Table) -> pyarrow.Table:
     return pa.table(columns, names=table.column_names)
 
 
-def _csv_options(suffix: str, names: list[str] | None, as_written: bool = False) -> dict[str, Any]:
-    pa, csv = arrow(), arrow("csv")
-    nulls = {"null_values": [""], "quoted_strings_can_be_null": False} if as_written else {}
-    return {
-        "read_options": csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),  # one thread knows its row
-        "parse_options": csv.ParseOptions(delimiter=delimiter_of(suffix), newlines_in_values=True),
-        "convert_options": csv.ConvertOptions(
-            column_types=dict.fromkeys(names or [], pa.string()), strings_can_be_null=True, **nulls
-        ),
-    }
-
-
-def _widened(type_: Any, column: pyarrow.ChunkedArray) -> Any:
-    """The narrowest type that holds what `type_` holds and this text too."""
-    pa = arrow()
-    if type_ == pa.string() or column.null_count == len(column) or (type_ != pa.null() and _fits(column, type_)):
-        return type_
-    ladder = (pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
-    type_here = next((rung for rung in ladder if _fits(column, rung)), pa.string())
-    if type_ == pa.null() or type_here == type_:
-        return type_here
-    for narrow, wide in ((pa.int64(), pa.float64()), (pa.date32(), pa.timestamp("us"))):
-        if {type_, type_here} == {narrow, wide}:
-            return wide
-    return pa.string()
-
-
 def _fits(column: pyarrow.ChunkedArray, type_: Any) -> bool:
     pa, compute = arrow(), arrow("compute")
     if type_ == pa.bool_():  # Arrow would take 0 and 1 too
         words = compute.utf8_lower(column.drop_null())
-        if not compute.all(compute.is_in(words, pa.array(["true", "false"]))).as_py():
+        if not compute.all(compute.is_in(words, pa.array(["true", "false"])), min_count=0).as_py():
             return False
     try:
         if type_ == pa.int64():
@@ -214,17 +197,70 @@ def _fits(column: pyarrow.ChunkedArray, type_: Any) -> bool:
 
 def _regrouped(tables: Iterator[pyarrow.Table], rows: int) -> Iterator[pyarrow.Table]:
     """The same rows in tables of `rows` rows."""
-    pa = arrow()
-    waiting: list[Any] = []
-    count = 0
+    waiting: Any = None
     for table in tables:
-        waiting.append(table)
-        count += table.num_rows
-        if count >= rows:
-            joined = pa.concat_tables(waiting)
-            whole = count - count % rows
-            for start in range(0, whole, rows):
-                yield joined.slice(start, rows)
-            waiting, count = [joined.slice(whole)], count % rows
-    if count:
-        yield pa.concat_tables(waiting)
+        waiting = table if waiting is None else arrow().concat_tables([waiting, table])
+        while waiting.num_rows >= rows:
+            yield waiting.slice(0, rows)
+            waiting = waiting.slice(rows)
+    if waiting:
+        yield waiting
+
+
+# What reading and writing share ---------------------------------------------------------------------------------------
+
+
+def arrow(module: str | None = None) -> ModuleType:
+    """Arrow, or a module of it."""
+    return require("pyarrow" if module is None else f"pyarrow.{module}", "tables", "reading and writing tables")
+
+
+def suffix_of(path: Path) -> str:
+    """The end of a name, which says what is in the file."""
+    for suffix in SUFFIXES:
+        if path.name.lower().endswith(suffix):
+            return suffix
+    raise ValueError(f"{path}: the name must end in {', '.join(SUFFIXES)}.")
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is Parquet, not text."""
+    return suffix_of(path) in (".parquet", ".pq")
+
+
+def delimiter_of(path: Path) -> str:
+    """What lies between cells of text."""
+    return "\t" if suffix_of(path) == ".tsv" else ","
+
+
+@contextmanager
+def plain_errors(path: Path) -> Iterator[None]:
+    """Arrow's errors as a `ValueError` that names the file and says what to do."""
+    pa = arrow()
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8 text: save it as UTF-8.") from None
+    except (pa.ArrowException, OSError, EOFError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk's own errors say enough
+        raise ValueError(f"{path}: {_explained(str(error))}") from None
+
+
+def _explained(message: str) -> str:
+    if "UTF8" in message or "UTF-8" in message:
+        return "this is not UTF-8 text: save it as UTF-8."
+    if ragged := _RAGGED.search(message):
+        row, expected, actual, text = ragged.groups()
+        hint = " Is a quotation mark left open?" if '"' in text else ""
+        return (
+            f"row {row} has {actual} cells where the header has {expected} (the header is row 1, blank lines do not count): "
+            f"{text.strip()[:60]!r}.{hint}"
+        )
+    if "straddl" in message:
+        return f"a row is longer than {BLOCK_BYTES >> 20} MB: is a quotation mark left open?"
+    if "zlib" in message or "compressed stream" in message:
+        return f"this is not a whole gzip file ({message})."
+    if "Parquet magic bytes" in message or "Parquet file size" in message:
+        return "this is not a Parquet file, or a part of one is missing."
+    return message

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import gzip
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from harmonicgp.backend.files import replacing, writable
-from harmonicgp.tables.arrow import arrow, delimiter_of, is_parquet, plain_errors, suffix_of
+from harmonicgp.tables.streams import arrow, delimiter_of, is_parquet, plain_errors, suffix_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -36,22 +37,17 @@ class TableWriter:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._suffix = suffix_of(self.path)
+        self.typed = is_parquet(self.path)  #: whether the file keeps the types of its columns; else all is text
         writable(self.path)
         self._layers = ExitStack()  # closed from the last to the first
         self._sink: Any = None
-        self._writer: Any = None
+        self._parquet: Any = None
         self._schema: Any = None
-
-    @property
-    def typed(self) -> bool:
-        """Whether the file keeps the types of its columns; else all is text."""
-        return is_parquet(self._suffix)
 
     def __enter__(self) -> TableWriter:
         arrow()  # a missing library shows before the work
         self._sink = self._layers.enter_context(replacing(self.path))
-        if self._suffix == ".csv.gz":  # Arrow's own stream would close the file below it
+        if suffix_of(self.path) == ".csv.gz":  # Arrow's own stream would close the file below it
             self._sink = self._layers.enter_context(gzip.GzipFile("", "wb", fileobj=self._sink, mtime=0))
         return self
 
@@ -59,59 +55,53 @@ class TableWriter:
         """Append rows; all tables must have the columns of the first, which may lie in another order."""
         if self._sink is None:
             raise ValueError("a TableWriter is open inside its `with` block only.")
-        if not is_parquet(self._suffix):
+        pa, delimiter = arrow(), delimiter_of(self.path)
+        if not self.typed:
             table = _without_dictionaries(table)
-        if self._writer is None:
-            self._schema, self._writer = table.schema, self._open_writer(table.schema)
-        schema = self._schema
-        if set(table.column_names) != set(schema.names):
-            raise ValueError(f"{self.path}: columns {table.column_names} follow rows with columns {schema.names}.")
         with plain_errors(self.path):
-            self._writer.write_table(table.select(schema.names).cast(schema))
-
-    def _open_writer(self, schema: pyarrow.Schema) -> Any:
-        with plain_errors(self.path):
-            if is_parquet(self._suffix):
-                return self._layers.enter_context(arrow("parquet").ParquetWriter(self._sink, schema))
-            return _CsvWriter(self._sink, schema, delimiter_of(self._suffix))
+            if self._schema is None:
+                self._schema = table.schema
+                if self.typed:
+                    parquet = arrow("parquet").ParquetWriter(self._sink, table.schema)
+                    self._parquet = self._layers.enter_context(parquet)
+                else:
+                    for field in table.schema:
+                        if pa.types.is_nested(field.type):
+                            odd = f"column {field.name!r} is of type {field.type}, which has no place in a CSV file."
+                            raise pa.ArrowInvalid(odd)
+                    self._sink.write(_csv_lines([pa.array([name]) for name in table.column_names], delimiter))
+            names = self._schema.names
+            if set(table.column_names) != set(names):
+                raise ValueError(f"{self.path}: columns {table.column_names} follow rows with columns {names}.")
+            table = table.select(names).cast(self._schema)
+            if self.typed:
+                self._parquet.write_table(table)
+            else:
+                self._sink.write(_csv_lines(table.columns, delimiter))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:  # fmt: skip
         self._sink = None
-        if kind is None and self._writer is None:
+        if kind is None and self._schema is None:
             error = ValueError(f"nothing was written to {self.path}: write at least one table, even without rows.")
             self._layers.__exit__(ValueError, error, None)
             raise error
         self._layers.__exit__(kind, error, trace)
 
 
-class _CsvWriter:
-    """Lines of text, with quotation marks around those cells alone that need them (Arrow's own puts them around all text)."""
+def _csv_lines(columns: Sequence[Any], delimiter: str) -> bytes:
+    """Lines of text, with quotation marks around those cells alone that need them (Arrow's own puts them around all text).
 
-    def __init__(self, sink: Any, schema: pyarrow.Schema, delimiter: str) -> None:
-        pa = arrow()
-        nested = [field for field in schema if pa.types.is_nested(field.type)]
-        if nested:
-            raise pa.ArrowInvalid(
-                f"column {nested[0].name!r} is of type {nested[0].type}, which has no place in a CSV file."
-            )
-        self._sink, self._delimiter = sink, delimiter
-        self._sink.write((delimiter.join(self._cells(pa.array(schema.names)).to_pylist()) + "\n").encode())
-
-    def write_table(self, table: pyarrow.Table) -> None:
-        """Append rows."""
-        cells = [self._cells(column.cast(arrow().string())) for column in table.columns]
-        lines = arrow("compute").binary_join_element_wise(
-            *cells, self._delimiter, null_handling="replace", null_replacement=""
-        )
-        self._sink.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
-
-    def _cells(self, texts: Any) -> Any:
-        """Texts as cells; an empty one is told from a missing one by its quotation marks."""
-        compute = arrow("compute")
-        odd = compute.match_substring_regex(texts, rf'^$|[{self._delimiter}"\r\n]')
+    An empty text is told from a missing one by its quotation marks.
+    """
+    compute, cells = arrow("compute"), []
+    for column in columns:
+        texts = column.cast(arrow().string())
+        odd = compute.match_substring_regex(texts, rf'^$|[{delimiter}"\r\n]')
         quoted = compute.binary_join_element_wise('"', compute.replace_substring(texts, '"', '""'), '"', "")
-        return compute.if_else(odd, quoted, texts)
+        cells.append(compute.if_else(odd, quoted, texts))
+    lines = compute.binary_join_element_wise(*cells, delimiter, null_handling="replace", null_replacement="")
+    return "".join(f"{line}\n" for line in lines.to_pylist()).encode()
 
 
 def _without_dictionaries(table: pyarrow.Table) -> pyarrow.Table:

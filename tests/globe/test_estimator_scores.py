@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from harmonicgp.globe.scores import field_scores
+from harmonicgp.globe.estimator import field_scores
 
 
 def test_scores_weigh_by_area():

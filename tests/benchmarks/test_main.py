@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 
-from tests.cli.common import complaint, run
+from tests.cli.common import ROOT, complaint, run
 
 
 def test_benchmarks_are_listed_and_run(tmp_path, monkeypatch):
@@ -12,6 +13,7 @@ def test_benchmarks_are_listed_and_run(tmp_path, monkeypatch):
     suites = tmp_path / "benchmarks"
     suites.mkdir()
     (suites / "__init__.py").touch()
+    shutil.copy(ROOT / "benchmarks" / "__main__.py", suites)
     (suites / "speed.py").write_text(
         '"""How fast.\n\nMore."""\ndef main(argv):\n    print(argv)\n    return len(argv)\n'
     )

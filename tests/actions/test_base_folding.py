@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from harmonicgp.actions import Negation, Rotation, Translation
-from harmonicgp.actions.folding import embed, nearest_image
 from tests.cases import FIXED_MOTIONS, motions, points
 
 each_motion = pytest.mark.parametrize("motion", [*FIXED_MOTIONS, None], ids=lambda m: repr(m.action) if m else "drawn")
@@ -50,13 +49,14 @@ def test_folding_bounds_the_domain():
 @given(n=st.integers(1, 5), period=st.floats(0.5, 50.0), turns=st.integers(-3, 3), seed=st.integers(0, 99))
 def test_circles_are_embedded_as_circles(n, period, turns, seed):
     x = np.random.default_rng(seed).normal(size=(n, 3))
-    found = embed(torch.from_numpy(x), {1: period}).numpy()
+    action = Translation(axis=1, period=period, order=2)
+    found = action.embed(torch.from_numpy(x)).numpy()
     angle = 2 * np.pi * x[:, 1] / period
     np.testing.assert_allclose(found, np.column_stack((x[:, 0], np.cos(angle), np.sin(angle), x[:, 2])), atol=1e-12)
-    again = embed(torch.from_numpy(x + turns * period * np.array([0, 1, 0])), {1: period})
+    again = action.embed(torch.from_numpy(x + turns * period * np.array([0, 1, 0])))
     np.testing.assert_allclose(again, found, atol=1e-9)
     plain = torch.from_numpy(x)
-    assert embed(plain, {}) is plain
+    assert Negation().embed(plain) is plain
 
 
 @each_motion
@@ -66,9 +66,7 @@ def test_the_nearest_image_is_that_of_a_search(motion, data):
     motion, _ = _draw(data, motion)
     action = motion.action
     x = torch.from_numpy(np.random.default_rng(1).uniform(0.1, 20.0, size=(5, motion.d)))
-    w = action.generic_point(motion.d)
-    place = nearest_image(x, action.images(w[None])[:, 0], action.group, action.periods)
-    gaps = embed(action.images(x), action.periods) - embed(w, action.periods)
+    gaps = action.embed(action.images(x)) - action.embed(action.generic_point(motion.d))
     distances = gaps.square().sum(-1)  # [|G|, n]
-    chosen = distances[place, torch.arange(len(x))]
+    chosen = distances[action.fold_index(x), torch.arange(len(x))]
     assert_close(chosen, distances.amin(0), rtol=1e-7, atol=1e-7)

@@ -1,7 +1,7 @@
 """Model files of version 1: those written before the estimator was composed of parts still load with equal predictions.
 
-`python -m tests.globe.test_saving` wrote `globe-v1-*.hgp` and `globe-v1.json`. A released format is never written again: a new
-version gets new files.
+`python -m tests.globe.test_estimator_saving` wrote `globe-v1-*.hgp` and `globe-v1.json`. A released format is never written
+again: a new version gets new files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from harmonicgp import HarmonicGPGlobe
-from harmonicgp.globe.saving import FORMAT, KIND
+from harmonicgp.globe.estimator import FORMAT, KIND
 from harmonicgp.io.container import read_container, write_container
 
 xarray = pytest.importorskip("xarray", reason="the extra geo is not installed")

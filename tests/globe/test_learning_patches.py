@@ -8,9 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harmonicgp.globe.learning import GlobeModel
+from harmonicgp.globe.fields import Points
+from harmonicgp.globe.learning import ALL, NEIGHBOURS, log_likelihood, maximise, patches, patches_evidence
+from harmonicgp.globe.model import GlobeModel
 from harmonicgp.globe.options import KERNELS
-from harmonicgp.globe.patches import ALL, NEIGHBOURS, learn_patches, log_likelihood, patches
 from harmonicgp.kernels.globe import unit_vectors
 
 
@@ -28,7 +29,7 @@ def test_value_and_slopes(kernel, lengthscale, scale, s2, known, seed):
     X[1] = X[0]  # a place seen twice
     noise = torch.from_numpy(rng.gamma(1.0, size=12)) if known else None
     values = torch.from_numpy(rng.normal(size=(2, 12)))
-    (part,) = patches(X, values, noise)
+    (part,) = patches(Points(X, values, noise))
     model = GlobeModel(kernel, lengthscale, scale, s2, 3, 2, None, 0.0)
     K = model.globe_kernel()(X).to_dense().detach() + torch.diag(s2 + (torch.zeros(12) if noise is None else noise))
     normal = torch.distributions.MultivariateNormal(torch.zeros(12, dtype=torch.float64), K)
@@ -44,20 +45,20 @@ def test_value_and_slopes(kernel, lengthscale, scale, s2, known, seed):
 def test_many_places_make_several_patches():
     rng = np.random.default_rng(0)
     X = torch.from_numpy(np.column_stack((rng.uniform(-180, 180, 3000), rng.uniform(-90, 90, 3000))))
-    parts = patches(X, torch.zeros(1, 3000), None)
+    parts = patches(Points(X, torch.zeros(1, 3000)))
     assert [len(part.X) for part in parts[:4]] == [NEIGHBOURS] * 4
     near, far = (torch.pdist(unit_vectors(part.X)).max() for part in (parts[0], parts[-1]))
     assert float(near) < float(far)
-    assert len(patches(X[:ALL], torch.zeros(1, ALL), None)) == 1
+    assert len(patches(Points(X[:ALL], torch.zeros(1, ALL)))) == 1
 
 
 def test_what_is_given_is_kept():
     rng = np.random.default_rng(0)
     X = torch.from_numpy(np.column_stack((rng.uniform(-180, 180, 80), rng.uniform(-90, 90, 80))))
-    parts = patches(X, torch.from_numpy(rng.normal(size=(1, 80))), None)
+    evidence = patches_evidence(patches(Points(X, torch.from_numpy(rng.normal(size=(1, 80))))))
     model = GlobeModel("rbf", 0.3, 1.0, 0.1, 3, 2, None, 0.0)
-    found = learn_patches(model, parts, (True, False, False), 10)
+    found = maximise(model, evidence, (True, False, False), 10)
     assert found.model.lengthscale == pytest.approx(0.3)
     assert found.model.s2 != pytest.approx(0.1)
     assert found.bound >= found.history[0]["bound"]
-    assert learn_patches(model, parts, (True, True, True)).model == model
+    assert maximise(model, evidence, (True, True, True), 10).model == model

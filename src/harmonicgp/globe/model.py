@@ -1,0 +1,152 @@
+"""The model of a field on the globe: its hyper-parameters, and how many inducing latitudes and frequencies it has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import gpytorch
+import numpy as np
+import torch
+from torch import Tensor
+
+from harmonicgp.features import GlobeGrid, LongitudeFeatures
+from harmonicgp.kernels.globe import GlobeKernel
+from harmonicgp.kernels.profiles import log_scale, named_kernel
+from harmonicgp.likelihoods.observation import GaussianObservation
+from harmonicgp.tables.columns import Array
+
+#: The residual of the features, on average, may be this share of the noise: neighbouring cells share it, so that it does not
+#: average out as noise does.
+RESIDUAL_SHARE = 0.002
+#: Numbers of features up to which they are stored in float64.
+MOST_FLOAT64 = 20_000_000
+#: Features of scattered points, at most, unless given: their matrix is held.
+MOST_POINT_FEATURES = 4096
+
+
+@dataclass(frozen=True)
+class GlobeModel:
+    """All that a field's model is made of, but for its posterior."""
+
+    kernel: str  #: a name of `kernels.profiles.NAMED_PROFILES`
+    lengthscale: float  #: in Earth radii
+    scale: float  #: the variance of the field
+    s2: float  #: of the noise
+    m: int  #: inducing latitudes
+    t_max: int
+    order: int | None  #: longitudes of the lattice, or None for the circle group
+    meridian: float
+    south: float = -90.0  #: the inducing latitudes lie evenly between
+    north: float = 90.0
+
+    @property
+    def step(self) -> float:
+        """Degrees between inducing latitudes."""
+        return (self.north - self.south) / self.m
+
+    def latitudes(self) -> Tensor:
+        """Of the inducing points: never a pole, where all frequencies but t = 0 vanish."""
+        return self.south + (torch.arange(self.m, dtype=torch.float64, device="cpu") + 0.5) * self.step
+
+    def globe_kernel(self) -> gpytorch.kernels.ScaleKernel:
+        """The kernel, in float64; raw parameters are logarithms."""
+        with torch.device("cpu"):
+            base = named_kernel(self.kernel, lengthscale_constraint=log_scale())
+            kernel = gpytorch.kernels.ScaleKernel(GlobeKernel(base), outputscale_constraint=log_scale()).double()
+        wide = torch.float64  # GPyTorch would round numbers to the default dtype
+        base.lengthscale = torch.tensor(self.lengthscale, dtype=wide, device="cpu")
+        kernel.outputscale = torch.tensor(self.scale, dtype=wide, device="cpu")
+        return kernel
+
+    def observation(self) -> GaussianObservation:
+        """The noise, in float64; its raw parameter is a logarithm."""
+        with torch.device("cpu"):
+            likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=log_scale()).double()
+        likelihood.noise = torch.tensor(self.s2, dtype=torch.float64, device="cpu")
+        return GaussianObservation(likelihood)
+
+    def features(self, latitudes: Tensor | None = None, dtype: torch.dtype = torch.float64) -> LongitudeFeatures:
+        """With inducing points at given latitudes, or at all of its own."""
+        Z = self.latitudes() if latitudes is None else latitudes
+        return LongitudeFeatures(self.globe_kernel(), Z, self.t_max, self.order, self.meridian, dtype)
+
+    def precision(self, dtype: str, rows: int) -> torch.dtype:
+        """The dtype of the features of some rows: "auto" is float64 for few of them."""
+        few = (self.t_max + 1) * self.m * rows <= MOST_FLOAT64
+        return torch.float64 if dtype == "float64" or (dtype == "auto" and few) else torch.float32
+
+    def with_logarithms(self, theta: Array) -> GlobeModel:
+        """The same with lengthscale, scale and noise from their logarithms."""
+        lengthscale, scale, s2 = np.exp(theta).tolist()
+        return replace(self, lengthscale=lengthscale, scale=scale, s2=s2)
+
+    @property
+    def logarithms(self) -> Array:
+        """Of lengthscale, scale and noise."""
+        return np.log([self.lengthscale, self.scale, self.s2])
+
+
+def residual_share(model: GlobeModel, latitudes: Tensor) -> float:
+    """The mean residual variance of the features over some latitudes, as a share of the noise.
+
+    Latitudes far apart know nothing of each other: each is looked at with the inducing points around it.
+    """
+    Z = model.latitudes()
+    reach = max(12 * model.step, math.degrees(min(3.0, 4 * model.lengthscale)))
+    total, longitude = 0.0, torch.tensor([model.meridian], dtype=torch.float64, device=latitudes.device)
+    for latitude in latitudes:
+        near = Z[(Z - latitude).abs() <= reach]
+        features = model.features(near if len(near) else Z[(Z - latitude).abs().argmin()][None])
+        with torch.no_grad():
+            total += float(features(GlobeGrid(latitude[None], longitude)).residual.variance)
+    return total / len(latitudes) / model.s2
+
+
+def smallest_sizes(model: GlobeModel, latitudes: Tensor, share: float = RESIDUAL_SHARE) -> GlobeModel:
+    """The model with the fewest inducing latitudes and frequencies that leave a residual below a share of the noise.
+
+    At most as many as it has. Both are cut in one proportion, so that the features resolve as much along as across.
+    """
+    rows = latitudes.sort().values
+    probes = rows[torch.linspace(0, len(rows) - 1, min(5, len(rows)), device=rows.device).long()]
+    probes = torch.cat((probes, rows[rows.abs().argmin()][None]))
+    if residual_share(model, probes) > share:
+        return model
+    smallest, part = model, 1.0
+    for k in range(1, 8):
+        trial = part - 0.5**k
+        candidate = replace(model, m=max(1, math.ceil(trial * model.m)), t_max=math.ceil(trial * model.t_max))
+        if residual_share(candidate, probes) <= share:
+            smallest, part = candidate, trial
+    return smallest
+
+
+def largest_sizes(rows: int, longitudes: int, extent: float, memory: float) -> tuple[int, int]:
+    """M and t_max that fit into some bytes, for rows over an extent of degrees.
+
+    Held are the features of all rows (float32), two factors of each frequency (float32), the kernel's and its gradient (float64).
+    """
+    room = 0.75 * memory - 48.0 * rows * longitudes
+    return _largest(
+        lambda m, t: (t + 1) * m * (4.0 * rows + 24.0 * m) <= room, extent, min(rows, 4096), longitudes // 2
+    )
+
+
+def point_sizes(extent: float) -> tuple[int, int]:
+    """M and t_max of at most `MOST_POINT_FEATURES` features, for points over an extent of degrees."""
+    most = MOST_POINT_FEATURES
+    return _largest(lambda m, t: m * (2 * t + 1) <= most, extent, most, round(180 * most / extent))
+
+
+def _largest(fits: Callable[[int, int], bool], extent: float, most: int, highest: int) -> tuple[int, int]:
+    """The largest m, up to `most`, that fits with its t_max, up to `highest`: resolved as much along as across."""
+
+    def frequencies(m: int) -> int:
+        return min(highest, round(180 * m / extent))
+
+    m = 1
+    while m < most and fits(m + 1, frequencies(m + 1)):
+        m += 1
+    return m, frequencies(m)
