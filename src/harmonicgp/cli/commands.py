@@ -100,6 +100,7 @@ def fit(
     symmetry: opt.SYMMETRY = None,
     warp: opt.WARP = None,
     n_inducing: opt.INDUCING = None,
+    neighbours: opt.NEIGHBOURS = None,
     t_max: opt.T_MAX = None,
     by: opt.BY = None,
     covariate: opt.COVARIATE = None,
@@ -268,7 +269,8 @@ def info(model: opt.MODEL, debug: opt.DEBUG = False) -> None:
     say("target", listing(fitted.target_names_))
     if hasattr(fitted, "classes_"):
         say("classes", listing(fitted.classes_))
-    say("columns", listing(fitted.feature_names_in_))
+    names = getattr(fitted, "feature_names_in_", None)
+    say("columns", listing(names) if names is not None else f"{fitted.n_features_in_}, without names")
     say_fit(fitted, say)
 
 

@@ -97,6 +97,15 @@ NOISE_STD = Annotated[str | None, Option("--noise-std", metavar="COL", help="Kno
 CLASSIFY = Annotated[bool, Option("--classify", help="Take a numeric target as classes.")]
 LIKELIHOOD = Annotated[str | None, choice("--likelihood", "gaussian|student_t", "The noise; student_t bears outliers.")]
 CALIBRATION = Annotated[str | None, choice("--calibration", "conformal", "Correct intervals on rows held out.")]
+NEIGHBOURS = Annotated[
+    int | None,
+    Option(
+        "--neighbours",
+        metavar="K",
+        min=0,
+        help="Training rows that correct a prediction; 0: none, and none in the file.",
+    ),
+]
 MAX_STEPS = Annotated[int | None, Option("--max-steps", metavar="N", min=1, help="At most so many steps.")]
 BUDGET = Annotated[float | None, Option("--time-budget", metavar="SECONDS", help="Be done in about this time.")]
 CHECKPOINTS = Annotated[

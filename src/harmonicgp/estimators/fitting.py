@@ -73,7 +73,7 @@ def fit_model(
         _modelled_cost(features, action, choice, len(result.history), plan, settings),
         settings.seed,
         np.stack((data.X.min(0), data.X.max(0)), 1).tolist(),
-        [*settings.encoding.notes, *columns.notes],
+        [*settings.encoding.notes, *columns.notes, *_neighbour_notes(result, settings)],
         settings.encoding.warnings,
     )
     return model, result.validation
@@ -137,6 +137,16 @@ def _run(
         plan = replace(plan, time_budget=max(settings.until() - time.perf_counter(), 1e-2))
     problem = Problem(features, observe(likelihood), X, y, None, noise, options.bound_used, counts)
     return fit_neighbours(result, problem, k, plan, family)
+
+
+def _neighbour_notes(result: Fit, settings: ModelSettings) -> list[str]:
+    """Why a model that was asked for neighbours has none."""
+    wanted = getattr(settings.options, "neighbours", 0)
+    if wanted in (0, "auto") or result.neighbourhood is not None:
+        return []
+    if settings.small:
+        return [f"neighbours={wanted} is not used: up to 2,000 rows the model is exact."]
+    return [f"neighbours={wanted} is not used: the model has more than {MAX_DENSE:,} features."]
 
 
 def _schedule(settings: ModelSettings, keep_out: bool) -> Schedule:

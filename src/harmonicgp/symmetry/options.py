@@ -146,6 +146,8 @@ def check_regression_options(options: RegressionOptions, noise_std: Any = None) 
         bound=("tight", "elbo"),
     )
     if options.neighbours != "auto":
+        if isinstance(options.neighbours, bool | str | None):
+            raise TypeError(f'neighbours must be "auto" or a whole number, 0 for none; got {options.neighbours!r}.')
         k = whole_number(options.neighbours, "neighbours", 0)
         if k > 0 and not options.is_gaussian:
             raise ValueError('neighbours are for likelihood="gaussian": use neighbours=0 with Student-t noise.')

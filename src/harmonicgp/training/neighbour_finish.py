@@ -22,14 +22,14 @@ from torch import Tensor
 
 from harmonicgp.backend.linalg import NotPositiveDefiniteError
 from harmonicgp.features.base import Features, Whitened
-from harmonicgp.features.evaluation import DenseEvaluation
+from harmonicgp.features.evaluation import DenseEvaluation, split_coefficients
 from harmonicgp.features.nearest import NearestIndex, Neighbours, earlier, tiles
 from harmonicgp.features.neighbours import Conditioned, Neighbourhood, ObservedRows, condition
 from harmonicgp.features.residual import IndependentResidual
 from harmonicgp.inference.closed_form import ClosedForm, closed_form
 from harmonicgp.inference.neighbours import NeighbourPredictor
 from harmonicgp.inference.posterior import Family, Posterior
-from harmonicgp.inference.statistics import RowPiece, Statistics, sum_statistics
+from harmonicgp.inference.statistics import RowPiece, Statistics, diagonal_blocks, sum_statistics
 from harmonicgp.kernels.metric import metric_coordinates
 from harmonicgp.likelihoods.observation import GaussianObservation
 from harmonicgp.training.finish import Split, Validation, finish, hold_out, outputscale
@@ -39,15 +39,17 @@ from harmonicgp.training.problem import Problem
 from harmonicgp.training.schedule import Schedule
 
 #: Neighbours by default, and those tried after it where a time budget leaves time.
-NEIGHBOURS, MORE = 30, 60
+NEIGHBOURS, MORE = 20, 40
 #: Nats a row for which neighbours are worth their cost, and for which descent goes on.
 GAIN = 0.005
 #: Nats a row by which a first look may be behind to be looked at again, at other noise variances.
 NEAR = 0.2
 #: Rows that inform the features' posterior, and that descent sees, at most; all rows are neighbours.
 MAX_GIVEN, MAX_DESCENT = 100_000, 50_000
-#: Rows that inform the posterior of a score; noise variances that it looks at; how far one must be, as a factor, for another.
-TRIAL_ROWS, TRIALS, FAR = 40_000, 8, 4.0
+#: Rows that inform the posterior of a score, at least and for each feature.
+TRIAL_ROWS, ROWS_A_FEATURE = 10_000, 4
+#: Noise variances that a score looks at; how far the best must be from the first, as a factor, for another posterior.
+TRIALS, FAR = 8, 4.0
 #: Steps of the nearest-neighbour likelihood, and of a round of descent.
 ALONE_STEPS, ROUND_STEPS = 200, 40
 #: How far the noise is searched either way, and the output scale, as factors.
@@ -191,7 +193,8 @@ class NeighbourSearch:
         best = self.score(start, first)
         if self.has_time(2.0):
             alone = start.copy()
-            learn_alone(alone.on(self.split.trained), first, ALONE_STEPS, 2.5 * self.plan.learning_rate, self.plan.seed)
+            rate, until = 2.5 * self.plan.learning_rate, self.until - 3 * self.longest
+            learn_alone(alone.on(self.split.trained), first, ALONE_STEPS, rate, self.plan.seed, until=until)
             best = self.better(best, self.score(alone, first, best.score))
         rounds, gain = 0, math.inf
         while self.until < math.inf and gain > GAIN and self.has_time(3.0):
@@ -220,12 +223,12 @@ class NeighbourSearch:
         """
         begin = time.perf_counter()
         rows, best = GivenRows(start, self.split, k), Scored(start, k, start.s2 if s2 is None else s2)
-        free = is_free(rows.trained)
+        free, most = is_free(rows.trained), max(TRIAL_ROWS, ROWS_A_FEATURE * start.features.n_features)
         scaled = free and outputscale(start.features) is not None
         for _ in range(2):
             first = best.s2
             try:
-                form = closed_form(rows.statistics(first, TRIAL_ROWS), first, "joint", "elbo")
+                form = closed_form(rows.statistics(first, most), first, "joint", "elbo")
             except NotPositiveDefiniteError:
                 break
             best = self._scalars(best, partial(rows.density, form, scaled), rival, free)
@@ -309,10 +312,10 @@ def fit_neighbours(
     if split.held is None:
         if k == "auto":
             return result
-        ending = close(Scored(start, k, start.s2), split, plan)
+        ending = close(Scored(start, k, start.s2), split, plan, family)
     else:
         until = math.inf if plan.time_budget is None else begin + plan.time_budget
-        ending = close(NeighbourSearch(split, plan, until).run(start, k), split, plan)
+        ending = close(NeighbourSearch(split, plan, until).run(start, k), split, plan, family)
         if k == "auto":
             ending = _better(ending, result, problem, split, plan, family)
     seconds = {**result.seconds, "neighbours": time.perf_counter() - begin}
@@ -357,12 +360,13 @@ def _refined(result: Fit, problem: Problem, split: Split, plan: Schedule, family
 
 
 @torch.no_grad()
-def close(best: Scored, split: Split, plan: Schedule) -> Fit:
+def close(best: Scored, split: Split, plan: Schedule, wanted: Family | Literal["auto"]) -> Fit:
     """The posterior from all rows, and what it said of held-out rows before it saw them."""
+    family: Family = "block" if wanted == "block" else "joint"
     rows, s2, scale = GivenRows(best.start, split, best.k), best.s2, best.scale
     statistics, problem, held, validation = rows.statistics(s2), rows.trained, rows.held, None
     if held is not None and split.rows is not None:
-        mean, variance = rows.moments(closed_form(statistics, s2, "joint", "elbo"), s2)
+        mean, variance = rows.moments(closed_form(statistics, s2, family, "elbo"), s2)
         if is_free(problem) and outputscale(best.start.features) is not None:
             scale = log_density(held, mean, variance, s2, True)[1]
         validation = Validation(split.rows, held.latent(mean), scale * variance, held.counts)
@@ -373,7 +377,7 @@ def close(best: Scored, split: Split, plan: Schedule) -> Fit:
             problem = problem.joined(held)
     # y / sqrt(scale) at noise s2: the model in units of its output scale
     units = replace(statistics, b=statistics.b / math.sqrt(scale), yy=statistics.yy / scale)
-    form = closed_form(units, s2, "joint", "elbo")
+    form = closed_form(units, s2, family, "elbo")
     start = best.start.copy()
     set_scalars(start, s2, scale)
     problem, P, n = start.on(problem), len(units.b), len(units.residual)
@@ -404,5 +408,9 @@ def absorb_neighbours(predictor: NeighbourPredictor, problem: Problem) -> Neighb
     Lambda, mu = posterior.dense_precision()[0], posterior.mean_vector()
     H = Lambda + sums.S / s2
     mean = torch.linalg.solve(H, (mu @ Lambda + sums.b / s2).mT).mT
-    updated = Posterior.from_precisions("joint", [mean[:, None]], [H[None, None]])
+    if posterior.family == "joint":
+        updated = Posterior.from_precisions("joint", [mean[:, None]], [H[None, None]])
+    else:
+        blocks = [part[None] for part in diagonal_blocks(H, sums.shapes)]
+        updated = Posterior.from_precisions("block", split_coefficients(mean, sums.shapes), blocks)
     return replace(predictor, posterior=updated, neighbourhood=Neighbourhood.of(hood.kernel, observed, hood.k))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -112,11 +113,13 @@ def gaussian(problem: Problem) -> GaussianObservation:
     return problem.observation
 
 
-def learn_alone(problem: Problem, k: int, steps: int, rate: float, seed: int, batch: int = 512) -> None:
+def learn_alone(
+    problem: Problem, k: int, steps: int, rate: float, seed: int, batch: int = 512, until: float = math.inf
+) -> None:
     """Kernel and noise by the nearest-neighbour likelihood, prod_i p(y_i | its k nearest earlier rows), without features.
 
     The parameters of the kernel and of the noise are changed in place; inducing inputs stay. Rows come in random order; the
-    last `MAX_ALONE` of them are seen, each given its nearest among all before it.
+    last `MAX_ALONE` of them are seen, each given its nearest among all before it. It ends at the time `until`.
     """
     view, observation = problem.features.view, gaussian(problem)
     parameters = [p for m in (view, observation) if isinstance(m, torch.nn.Module) for p in m.parameters()]
@@ -129,6 +132,8 @@ def learn_alone(problem: Problem, k: int, steps: int, rate: float, seed: int, ba
     for step in range(steps):
         if step in (0, steps // 4, (6 * steps) // 10):  # the kernel's metric moves
             table = earlier(metric_coordinates(getattr(view, "kernel", None), problem.X), k, first)
+        if time.perf_counter() > until:
+            return
         rows = draws.draw().to(problem.X.device)
         near, some, noise = table.part(rows), problem.part(rows + first), row_noise(problem)
         weights = neighbour_weights(view, some.X, problem.X[near.rows], noise[near.rows], near.present)
