@@ -9,10 +9,11 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from harmonicgp import __version__
+from harmonicgp import HarmonicGPRegressor, __version__
 from harmonicgp.symmetry import search
 from tests.cli.common import REGRESSION, complaint, process, run, stations
 
@@ -139,6 +140,28 @@ def test_report_and_info(folder, tmp_path):
     assert "HarmonicGPClassifier" in text
     assert "north, south" in text
     assert "lon, lat" in text
+
+
+def test_neighbours_are_an_option_and_told(tmp_path):
+    g = np.random.default_rng(0)
+    rows = pd.DataFrame({"a": g.uniform(0, 30, 2400)})
+    rows.assign(y=np.sin(7 * rows.a)).to_csv(tmp_path / "waves.csv", index=False)
+    model = tmp_path / "model.hgp"
+    few = ("--n-inducing", 8, "--max-steps", 3, "--symmetry", "none", "-o", model, "--quiet")
+    run("fit", tmp_path / "waves.csv", "-t", "y", "--neighbours", 6, *few)
+    assert "6 training rows correct each prediction; the model file holds" in " ".join(
+        run("info", model).stdout.split()
+    )
+    run("fit", tmp_path / "waves.csv", "-t", "y", "--neighbours", 0, *few)
+    assert "training rows" not in run("info", model).stdout
+    assert "--neighbours" in complaint("fit", tmp_path / "waves.csv", "-t", "y", "--neighbours", -1, *few, code=2)
+
+
+def test_info_of_a_model_of_arrays(tmp_path):
+    g = np.random.default_rng(0)
+    X = g.normal(size=(40, 3))
+    HarmonicGPRegressor(max_steps=2).fit(X, X[:, 0]).save(tmp_path / "model.hgp")
+    assert "3, without names" in run("info", tmp_path / "model.hgp").stdout
 
 
 def test_suggest_prints_the_candidates(folder, monkeypatch):
