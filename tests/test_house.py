@@ -240,7 +240,6 @@ NO_FILE_OF_THEIR_OWN = {
         "candidates",
         "choice",
         "cost",
-        "errors",
         "evidence",
         "factories",
         "options",

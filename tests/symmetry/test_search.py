@@ -15,10 +15,10 @@ from harmonicgp import HarmonicGPClassifier, HarmonicGPRegressor
 from harmonicgp.actions import Negation, Orthogonal, Product, Rotation, Translation
 from harmonicgp.symmetry import search
 from harmonicgp.symmetry.cost import inducing_for, step_cost
-from harmonicgp.symmetry.errors import UndeclaredColumnsError
 from harmonicgp.symmetry.options import ModelOptions, RegressionOptions, check_options, pick_device
 from harmonicgp.symmetry.selection import check_declared, choose_symmetry
 from harmonicgp.symmetry.settings import regression_settings
+from harmonicgp.tables.notices import UndeclaredColumnsError
 from harmonicgp.tables.preprocessing import ColumnEncoding, RegressionPreprocessing
 
 
