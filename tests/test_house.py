@@ -237,14 +237,7 @@ NO_FILE_OF_THEIR_OWN = {
         "validation",
     },
     "symmetry": {
-        "candidates",
-        "choice",
-        "cost",
-        "evidence",
         "factories",
-        "options",
-        "pictures",
-        "selection",
         "settings",
     },
 }
