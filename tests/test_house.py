@@ -231,11 +231,6 @@ def test_every_tensor_names_its_device():
 
 #: Modules that are tested through their room's other tests only. The list may only get shorter.
 NO_FILE_OF_THEIR_OWN = {
-    "estimators": {
-        "classifier",
-        "fitting",
-        "validation",
-    },
     "symmetry": {
         "factories",
         "settings",

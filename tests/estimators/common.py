@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import numpy as np
+import pytest
 
 from harmonicgp import HarmonicGPClassifier, HarmonicGPRegressor
 
@@ -48,3 +51,30 @@ def assert_same(one, other):
     """Equal bit for bit."""
     for a, b in zip(one, other, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def columns(n=60, gaps=False):
+    """A table of numbers, text and dates as plain lists."""
+    X, y = table(n)
+    start = dt.datetime(2021, 3, 1, 6)
+    frame = {
+        "size": X[:, 0].tolist(),
+        "colour": [("red", "blue", "green")[i % 3] for i in range(n)],
+        "when": [start + dt.timedelta(hours=31 * i) for i in range(n)],
+        "weight": X[:, 1].tolist(),
+    }
+    if gaps:
+        frame["weight"][4] = None
+        frame["colour"][7] = None
+        frame["when"][9] = None
+    return frame, y
+
+
+def frames(data):
+    """The same table in each library."""
+    pa = pytest.importorskip("pyarrow")
+    return {
+        "pandas": pytest.importorskip("pandas").DataFrame(data),
+        "polars": pytest.importorskip("polars").DataFrame(data),
+        "pyarrow": pa.table(data),
+    }
