@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from harmonicgp import HarmonicGPRegressor
-from harmonicgp.actions import Negation, Rotation, Translation
+from harmonicgp.actions import Negation, Permutation, PrincipalNegation, Rotation, Translation
 from harmonicgp.diagnostics import suggest_symmetry
-from harmonicgp.symmetry.choice import SymmetryChoice
+from harmonicgp.symmetry.candidates import Candidate
+from harmonicgp.symmetry.choice import ALPHA, MARGIN, SymmetryChoice, renumbered, with_names
+from harmonicgp.tables.inputs import Columns
 from tests.symmetry.common import cloud, row
 
 
@@ -131,3 +133,77 @@ def test_a_search_cut_short_says_so():
 def test_the_name_of_a_picture_says_what_kind_it_is():
     with pytest.raises(ValueError, match=r"a picture is a \.png"):
         SymmetryChoice(None, None, [row("one block", 1, 1, 1.0)]).plot("picture")
+
+
+def tried(candidate, columns, names, name="found"):
+    """A choice whose one symmetry is this candidate's."""
+    table = [row("one block", 1, 1, 1.0), row(name, candidate.blocks, 1, 1.5, 0.4)]
+    return SymmetryChoice(
+        Candidate(), None, table, tried={name: candidate}, columns=columns, encoded_names=names, cut=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("candidate", "expected"),
+    [
+        (Candidate("raw", 2), Negation([[0, 4], [2]])),  # plain columns by the table's numbers, dealt in turn
+        (Candidate("principal", 2), PrincipalNegation(2)),
+        (Candidate(declared=Rotation((1, 2), 5)), Rotation((0, 2), 5)),
+        (Candidate(declared=Translation(0, 24.0, 6)), Translation(3, 24.0, 6)),
+    ],
+    ids=["negation", "principal axes", "rotation", "shift"],
+)
+def test_what_is_suggested_is_on_the_columns_of_the_table(candidate, expected):
+    columns = Columns((3, 0, 2, 4), {3: ("periodic", 24.0)})
+    choice = tried(candidate, columns, list("abcde"))
+    assert choice.suggested == "found"
+    assert repr(choice.suggested_action) == repr(expected)
+    assert choice.pays
+    assert repr(choice.arguments) == repr({"symmetry": expected})
+
+
+def test_arguments_name_columns_as_the_user_does():
+    candidate = Candidate(declared=Translation(0, 24.0, 6), periods=((0, 24.0),))
+    for names, key in ((["hour", "size"], "hour"), (["column 0", "column 1"], 0)):
+        choice = tried(candidate, Columns((0, 1)), names)
+        assert choice.arguments["columns"] == {key: ("periodic", 24.0)}
+        assert f"columns={{{key!r}: ('periodic', 24.0)}}" in choice.advice
+
+
+def test_a_suggestion_pays_beyond_a_tie():
+    for gain, pays in ((MARGIN + 1e-6, True), (MARGIN - 1e-6, False), (-1.0, False)):
+        table = [row("one block", 1, 1, 0.0), row("found", 2, 1, gain, 0.4)]
+        assert SymmetryChoice(Candidate(), None, table).pays is pays
+    assert not SymmetryChoice(Candidate(), None, [row("one block", 1, 1, 0.0), row("far", 2, 1, 1.0, ALPHA / 2)]).pays
+    assert SymmetryChoice(Candidate(), None, [row("found", 2, 1, 0.1, 0.4)]).pays  # nothing to compare it with
+
+
+def test_moved_columns_are_named():
+    names = list("abcdefgh")
+    assert with_names("turn", Rotation((1, 3), 4), names) == "turn of b, d"
+    assert with_names("shift", Translation(0, 24.0, 6), names) == "shift of a"
+    assert with_names("all", Negation(), names) == "all"  # eight are too many
+    assert with_names("all", Negation(), names[:6]) == "all of a, b, c, d, e, f"
+    assert with_names("wrong", Rotation((1, 30), 4), names) == "wrong"
+
+
+def test_actions_are_renumbered_only_where_columns_are():
+    action = Rotation((0, 1), 4)
+    assert renumbered(action, [0, 1, 2], 3) is action
+    assert repr(renumbered(action, [2, 0], 3)) == repr(Rotation((2, 0), 4))
+    assert repr(renumbered(Permutation([1, 0]), [0, 1], 3)) == repr(Permutation([1, 0, 2]))  # one more column stays
+
+
+def test_the_printed_table_has_every_trial():
+    table = [
+        row("one block", 1, 1, 1.0, chosen=True),
+        row("found", 2, 1, None, 0.4, failure="no"),
+        row("found", 2, 2, 1.25, 0.004, finish="joint"),
+    ]
+    title, head, *lines = str(SymmetryChoice(Candidate(), None, table, "as it was")).splitlines()
+    assert title == "one block, columns: as it was"
+    assert head.split() == ["candidate", "warp", "posterior", "round", "points", "bound/row", "inputs"]
+    assert lines[0].split() == ["*", "one", "block", "no", "block", "1", "1", "x", "9", "1.0000"]
+    assert lines[1].split() == ["found", "no", "block", "1", "2", "x", "9", "failed", "p=0.4"]
+    assert lines[2].split() == ["found", "no", "block*", "2", "2", "x", "9", "1.2500", "p=0.004"]
+    assert [line.strip()[:6] for line in lines[3:]] == ["(block", "(a few"]

@@ -7,7 +7,16 @@ import pytest
 import torch
 
 from harmonicgp.actions import Negation, Permutation, Rotation
-from harmonicgp.symmetry.evidence import _places, angles_test, enough_places, invariance_test, one_a_place
+from harmonicgp.symmetry.evidence import (
+    _compare,
+    _places,
+    angles_test,
+    by_counts,
+    enough_places,
+    invariance_test,
+    moved_columns,
+    one_a_place,
+)
 from tests.symmetry.common import KINDS, cloud, standardised, stations
 
 
@@ -196,3 +205,73 @@ def test_which_columns_move_does_not_hang_on_the_first_rows():
     first = invariance_test(Negation(), torch.from_numpy(X), 300).p_value
     assert first < 0.01
     assert invariance_test(Negation(), torch.from_numpy(X[rng.permutation(1200)]), 300).p_value < 0.01
+
+
+# References ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "action", [Negation(), Negation([[0], [1]]), Rotation((0, 1), 3), Rotation((0, 1), 4)], ids=repr
+)
+def test_the_discrepancy_is_the_mean_over_pairs_of_moved_rows(action):
+    """Less that over all their images: once for the rows, and once for each draw of elements, pair by pair."""
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(rng.exponential(size=(9, 2)))
+    orbit = action.images(X)
+    order, n, draws = action.group.order, len(X), 19
+    elements = torch.from_numpy(rng.integers(order, size=(draws, n)))
+    squares = torch.cdist(X, X).square()
+    median = float(squares[squares > 0].median())
+
+    def mean_kernel(one, other):
+        d = (one - other).square().sum(-1) / median
+        return float(sum((-0.5 * d / width**2).exp() for width in (2.0, 1.0, 0.5, 0.25)) / 4)
+
+    everywhere = [[np.mean([mean_kernel(X[i], image[j]) for image in orbit]) for j in range(n)] for i in range(n)]
+
+    def discrepancy(chosen):
+        rows = orbit[chosen, torch.arange(n)]
+        return np.mean([[mean_kernel(rows[i], rows[j]) for j in range(n)] for i in range(n)]) - np.mean(everywhere)
+
+    first = discrepancy(torch.zeros(n, dtype=torch.long))
+    others = np.array([discrepancy(chosen) for chosen in elements])
+    found = _compare(action.group, orbit, elements)
+    assert found.distance == pytest.approx(np.sqrt(max(first - others.mean(), 0.0)), rel=1e-9)
+    assert found.p_value == (1 + (others >= first - 1e-12).sum()) / (1 + draws)
+
+
+def test_counted_rows_are_those_before_they_were_merged():
+    counts = np.array([2.0, 1.0, 3.0])
+    np.testing.assert_array_equal(by_counts(3, counts, 10, 0), [0, 0, 1, 2, 2, 2])
+    np.testing.assert_array_equal(by_counts(3, None, 10, 0), [0, 1, 2])
+    some = by_counts(1000, None, 10, 0)
+    assert len(set(some)) == 10
+    drawn = by_counts(3, 1e6 * counts, 60_000, 0)
+    np.testing.assert_allclose(np.bincount(drawn) / 10_000, counts, atol=0.1)
+    assert len(by_counts(3, 1.5 * counts, 100, 0)) == 9  # no whole numbers: as many draws
+
+
+def test_which_columns_move():
+    X = torch.randn(100, 4, dtype=torch.float64)
+    for action, moved in (
+        (Negation([[1], [3]]), [1, 3]),
+        (Rotation((0, 2), 5), [0, 2]),
+        (Permutation([1, 0, 2, 3]), [0, 1]),
+        (Negation(), [0, 1, 2, 3]),
+    ):
+        assert moved_columns(action, X).nonzero()[:, 0].tolist() == moved
+    X[:, 1] = 0.0  # nothing to negate
+    assert moved_columns(Negation([[1], [3]]), X).nonzero()[:, 0].tolist() == [3]
+
+
+def test_angles_tell_the_orders_of_a_polygon():
+    """A hexagon has two-, three- and six-fold symmetry and no other; where and how large it is does not matter."""
+    rng = np.random.default_rng(0)
+    angle = 2 * np.pi * (rng.integers(6, size=3000) + 0.3 * rng.random(3000)) / 6
+    radius = 1 + rng.random(3000)
+    X = torch.from_numpy(np.column_stack((radius * np.cos(angle), radius * np.sin(angle))))
+    orders = [2, 3, 4, 5, 6, 8, 12]
+    values = angles_test(X, orders)
+    assert [order for order, p in zip(orders, values, strict=True) if p > 0.05] == [2, 3, 6]
+    assert angles_test(1000 * X + 5, orders) == pytest.approx(values, rel=1e-6, abs=1e-12)
+    assert angles_test(X[:299], orders) == [1.0] * 7  # too few to tell
