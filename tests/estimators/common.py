@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator
 
 from harmonicgp import HarmonicGPClassifier, HarmonicGPRegressor
+from harmonicgp.estimators.fitting import fit_model
+from harmonicgp.symmetry.options import RegressionOptions
+from harmonicgp.symmetry.settings import regression_settings
+from harmonicgp.tables.preprocessing import RegressionPreprocessing
 
 QUICK = {"max_steps": 4, "progress": False}
 
@@ -78,3 +84,13 @@ def frames(data):
         "polars": pytest.importorskip("polars").DataFrame(data),
         "pyarrow": pa.table(data),
     }
+
+
+def fitted(**arguments):
+    """A model of forty rows without an estimator, and what it was made of."""
+    X, y = table(40)
+    options = RegressionOptions(**(QUICK | arguments))
+    preprocessing, rows = RegressionPreprocessing.fit(X, y, BaseEstimator())
+    data = preprocessing.model_rows(rows)
+    model, held_out = fit_model(data, regression_settings(options, preprocessing, data, time.perf_counter()))
+    return options, preprocessing, data, model, held_out

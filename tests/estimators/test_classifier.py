@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gpytorch
 import numpy as np
 import pytest
+import torch
 from scipy import special, stats
 
+from harmonicgp.estimators.classifier import _scores
+from harmonicgp.training.finish import Validation
 from tests.estimators.common import assert_same, classifier, columns, frames, labels, outputs, table
 
 
@@ -130,3 +134,47 @@ def test_held_out_rows_are_scored(classes):
     assert gp.validation_["rows"] == 260
     assert gp.validation_["accuracy"] > 0.7
     assert 0 < gp.validation_["nll"] < np.log(classes)
+
+
+def test_scores_of_held_out_rows_are_those_of_their_probabilities():
+    likelihood = gpytorch.likelihoods.BernoulliLikelihood()
+    rng = np.random.default_rng(0)
+    mean, variance, numbers = rng.normal(size=(1, 30)), rng.random((1, 30)), rng.integers(2, size=90)
+    rows = rng.permutation(90)[:30]
+    scores = _scores(Validation(*map(torch.from_numpy, (rows, mean, variance))), numbers, likelihood)
+    p = stats.norm.cdf(mean[0] / np.sqrt(1 + variance[0]))
+    right = np.where(numbers[rows] == 1, p, 1 - p)
+    assert (scores["method"], scores["rows"]) == ("held-out", 30.0)
+    assert scores["accuracy"] == np.mean(right > 0.5)
+    assert scores["nll"] == pytest.approx(-np.log(right).mean())
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_weight_of_two_is_two_rows(classes):
+    X, _ = table(60)
+    y = labels(X, classes)
+    weight = np.arange(60) % 3
+    once = np.repeat(np.arange(60), weight)
+    assert_same(
+        outputs(classifier(n_inducing=8).fit(X, y, sample_weight=weight), X),
+        outputs(classifier(n_inducing=8).fit(X[once], y[once]), X),
+    )
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_predictions_in_parts_are_those_of_the_whole(classes, monkeypatch):
+    X, _ = table(60)
+    gp = classifier(n_inducing=8).fit(X, labels(X, classes))
+    whole = outputs(gp, X)
+    monkeypatch.setattr("harmonicgp.estimators.base.CHUNK", 7)
+    for part, expected in zip(outputs(gp, X), whole, strict=True):
+        np.testing.assert_allclose(part, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_the_order_of_rows_and_names_of_labels_do_not_reach_the_density():
+    """Of labels in any order, some of them unheard of between two known ones."""
+    X, _ = table(40)
+    gp = classifier(n_inducing=8).fit(X, np.where(X[:, 0] > np.median(X[:, 0]), 30, 10))
+    P = gp.predict_proba(X[:4])
+    expected = [np.log(P[0, 1]), np.log(P[1, 0]), -np.inf, -np.inf]
+    np.testing.assert_allclose(gp.log_density(X[:4], [30, 10, 20, 40]), expected)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
-from tests.estimators.common import regressor, table
+from harmonicgp.estimators.validation import _root_mean_square, compare_noise, validate_regression
+from tests.estimators.common import fitted, regressor, table
 
 
 def misspecified(n, seed):
@@ -130,3 +134,83 @@ def test_logarithms_that_spread_over_hundreds():
     gp = regressor(target_transform="log").fit([[1.0], [1.0]], [1e30, 0.64])
     assert gp.validation_["rmse"] > 1e100
     assert np.isfinite(gp.predict([[1.0]], return_std=True)).all()
+
+
+# --- scores against their definitions -------------------------------------------------------------------------------------
+
+
+def repeated(held_out, counts):
+    """The same rows, each as often as it counts."""
+    times = torch.as_tensor(counts)
+    rows, mean, variance = (
+        part.repeat_interleave(times, -1) for part in (held_out.rows, held_out.mean, held_out.variance)
+    )
+    return replace(held_out, rows=rows, mean=mean, variance=variance, counts=None)
+
+
+def test_scores_are_those_of_a_normal_distribution():
+    _, preprocessing, data, model, held_out = fitted()
+    y = preprocessing.target.inverse(data.target).T
+    scored = validate_regression(model, held_out, data, y, preprocessing.target, None)
+    scale, centre = preprocessing.target.scale[0], preprocessing.target.centre[0]
+    observed = y[held_out.rows, 0]
+    mean = held_out.mean[0].numpy() * scale + centre
+    std = np.sqrt(held_out.variance[0].numpy() + float(model.likelihood.noise.detach())) * scale
+    scores = scored.validation
+    assert (scores["method"], scores["rows"]) == ("leave-one-out", 40.0)
+    assert scores["rmse"] == pytest.approx(np.sqrt(np.mean((mean - observed) ** 2)))
+    assert scores["nll"] == pytest.approx(-stats.norm.logpdf(observed, mean, std).mean())
+    assert scores["coverage"] == np.mean(np.abs(observed - mean) < stats.norm.ppf(0.975) * std)
+    assert model.validation is None  # a copy is scored
+
+
+@pytest.mark.parametrize("calibration", [None, "conformal"])
+def test_a_weight_of_two_is_two_rows_in_scores_too(calibration):
+    _, preprocessing, data, model, held_out = fitted()
+    y = preprocessing.target.inverse(data.target).T
+    counts = np.arange(40) % 3 + 1
+    weighted = replace(held_out, counts=torch.as_tensor(counts, dtype=torch.float64))
+    one, other = (
+        validate_regression(model, each, data, y, preprocessing.target, calibration)
+        for each in (weighted, repeated(held_out, counts))
+    )
+    assert one.validation.pop("method") == other.validation.pop("method")
+    assert one.validation == pytest.approx(other.validation, rel=1e-12)
+    assert one.validation["rows"] == counts.sum()
+    assert len(one.calibration) == (calibration is not None)
+    for a, b in zip(one.calibration, other.calibration, strict=True):
+        levels = np.linspace(0.05, 0.95, 7)
+        np.testing.assert_allclose(a.level(levels), b.level(levels), atol=0.02)
+
+
+def test_nothing_is_scored_where_nothing_is_held_out():
+    _, preprocessing, data, model, _ = fitted()
+    y = preprocessing.target.inverse(data.target).T
+    for calibration in (None, "auto"):
+        assert validate_regression(model, None, data, y, preprocessing.target, calibration) is model
+    with pytest.raises(ValueError, match="needs at least 200 rows"):
+        validate_regression(model, None, data, y, preprocessing.target, "conformal")
+
+
+@pytest.mark.parametrize(("ratio", "told"), [(1.49, False), (1.51, True)])
+def test_noise_of_targets_differs_by_a_half(ratio, told):
+    _, _, data, model, _ = fitted()
+    mean, _ = model.moments(data.X)
+    signs = 1.0 - 2 * (np.arange(len(data)) % 2)
+    both = replace(data, target=np.concatenate((mean + 0.1 * ratio * signs, mean + 0.1 * signs)))
+    warned = compare_noise(model, both, ["loud", "quiet"])
+    assert len(warned.warnings) - len(model.warnings) == told
+    if told:
+        assert "error bars of 'quiet' are too wide, those of 'loud' too narrow" in warned.warnings[-1]
+    assert compare_noise(model, replace(data, target=mean + ratio), ["y"]) is model  # one target has its own noise
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-160, 1.0, 1e160, 1e300])
+def test_root_mean_squares_of_any_size(size):
+    errors = np.random.default_rng(0).normal(size=(9, 2))
+    weights = np.arange(1.0, 10.0)
+    expected = np.sqrt(np.average((errors**2).mean(1), weights=weights))
+    assert _root_mean_square(size * errors, weights) == pytest.approx(size * expected, rel=1e-12)
+    assert _root_mean_square(size * errors, None) == pytest.approx(size * np.sqrt((errors**2).mean()), rel=1e-12)
+    assert _root_mean_square(0 * errors, None) == 0
+    assert _root_mean_square(errors * np.inf, None) == np.inf
