@@ -91,7 +91,7 @@ def test_little_time_is_for_few_points(monkeypatch):
 
     def affordable(seconds, N, steps, batch, device):
         asked.append((N, steps, batch))
-        assert 9 < seconds <= 10
+        assert 5 < seconds <= 10
         return step_cost(None, 100, batch, "block")
 
     monkeypatch.setattr(fitting, "affordable", affordable)
