@@ -163,3 +163,16 @@ def test_renumbered_actions_move_the_columns_that_these_have_become(action, d):
         expected = wide.clone()
         expected[:, columns] = action.apply(wide[:, columns], element)
         assert_close(moved.apply(wide, element), expected)
+
+
+def test_which_actions_print_as_they_are_made():
+    matrix = Orthogonal(torch.diag(torch.tensor([1.0, -1.0])))
+    assert not matrix.repr_parses
+    assert not Product(matrix, Negation([0])).repr_parses
+    assert Negation([0]).repr_parses
+    assert Product(Negation([0]), Rotation((1, 2), 3)).repr_parses
+
+    class Mine(Negation):
+        __repr__ = object.__repr__
+
+    assert not Mine([0]).repr_parses

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import time
+
 import numpy as np
+import pytest
+from sklearn.base import BaseEstimator
 
 from harmonicgp import HarmonicGPClassifier, HarmonicGPRegressor
+from harmonicgp.estimators.fitting import fit_model
+from harmonicgp.symmetry.options import RegressionOptions
+from harmonicgp.symmetry.settings import regression_settings
+from harmonicgp.tables.preprocessing import RegressionPreprocessing
 
 QUICK = {"max_steps": 4, "progress": False}
 
@@ -48,3 +57,40 @@ def assert_same(one, other):
     """Equal bit for bit."""
     for a, b in zip(one, other, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def columns(n=60, gaps=False):
+    """A table of numbers, text and dates as plain lists."""
+    X, y = table(n)
+    start = dt.datetime(2021, 3, 1, 6)
+    frame = {
+        "size": X[:, 0].tolist(),
+        "colour": [("red", "blue", "green")[i % 3] for i in range(n)],
+        "when": [start + dt.timedelta(hours=31 * i) for i in range(n)],
+        "weight": X[:, 1].tolist(),
+    }
+    if gaps:
+        frame["weight"][4] = None
+        frame["colour"][7] = None
+        frame["when"][9] = None
+    return frame, y
+
+
+def frames(data):
+    """The same table in each library."""
+    pa = pytest.importorskip("pyarrow")
+    return {
+        "pandas": pytest.importorskip("pandas").DataFrame(data),
+        "polars": pytest.importorskip("polars").DataFrame(data),
+        "pyarrow": pa.table(data),
+    }
+
+
+def fitted(**arguments):
+    """A model of forty rows without an estimator, and what it was made of."""
+    X, y = table(40)
+    options = RegressionOptions(**(QUICK | arguments))
+    preprocessing, rows = RegressionPreprocessing.fit(X, y, BaseEstimator())
+    data = preprocessing.model_rows(rows)
+    model, held_out = fit_model(data, regression_settings(options, preprocessing, data, time.perf_counter()))
+    return options, preprocessing, data, model, held_out

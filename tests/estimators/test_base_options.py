@@ -1,4 +1,4 @@
-"""What the estimators can be told: kinds of columns, noise, transforms, calibration, frames, draws, components."""
+"""What the estimators can be told: kinds of columns, noise, transforms, frames, draws, components."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import datetime as dt
 import numpy as np
 import pytest
 import torch
-from scipy import special, stats
 
 from harmonicgp.actions import Negation, Rotation
-from tests.estimators.common import assert_same, classifier, labels, outputs, regressor, table
+from tests.estimators.common import assert_same, classifier, columns, frames, labels, outputs, regressor, table
 
 # --- kinds of columns -----------------------------------------------------------------------------------------------------
 
@@ -172,98 +171,6 @@ def test_a_level_of_zero_or_one_is_no_quantile():
     assert gp.predict_quantiles(X, 0.5).shape == (30, 1)
 
 
-# --- calibration ----------------------------------------------------------------------------------------------------------
-
-
-def misspecified(n, seed):
-    """Noise that is small here, large there, and of heavy tails: no Gaussian of one variance."""
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(-2, 2, size=(n, 2))
-    scale = np.where(rng.random(n) < 0.3, 3.0, 0.15) * np.exp(X[:, 1])
-    return X, np.sin(2 * X[:, 0]) + scale * rng.exponential(size=n)
-
-
-def coverage(gp, X, y, level):
-    low, high = gp.predict_quantiles(X, ((1 - level) / 2, (1 + level) / 2)).T
-    return np.mean((y >= low) & (y <= high))
-
-
-@pytest.mark.parametrize("arguments", [{}, {"target_transform": "quantile"}, {"likelihood": "student_t"}], ids=str)
-def test_conformal_coverage(arguments):
-    X, y = misspecified(2000, 0)
-    Xs, ys = misspecified(6000, 1)
-    settings = {"n_inducing": 20, "symmetry": None, "max_steps": 20, "validation_fraction": 0.4} | arguments
-    gp = regressor(calibration="conformal", **settings).fit(X, y)
-    assert gp.validation_["rows"] == 800
-    for level in (0.5, 0.9):
-        # four standard deviations: of 6000 new rows, and of two quantiles from 800
-        slack = 4 * np.sqrt(level * (1 - level) * (1 / 6000 + 1 / 800))
-        assert coverage(gp, Xs, ys, level) == pytest.approx(level, abs=slack)
-    pit = gp.pit(Xs, ys)
-    assert stats.kstest(pit, "uniform").statistic < 1.95 * np.sqrt(1 / 6000 + 1 / 800)
-    low, high = gp.predict_quantiles(Xs[:9], [0.025, 0.975]).T
-    std = gp.predict(Xs[:9], return_std=True)[1]
-    np.testing.assert_allclose(2 * stats.norm.ppf(0.975) * std, high - low, rtol=1e-9)
-
-
-def test_without_calibration_the_coverage_is_wrong():
-    X, y = misspecified(2000, 0)
-    Xs, ys = misspecified(6000, 1)
-    gp = regressor(n_inducing=20, symmetry=None, max_steps=20, calibration=None).fit(X, y)
-    assert coverage(gp, Xs, ys, 0.5) > 0.5 + 4 * np.sqrt(0.25 * (1 / 6000 + 1 / 800))
-
-
-def test_exact_models_are_calibrated_by_each_row_in_turn_where_they_need_it():
-    X, y = misspecified(600, 0)
-    Xs, ys = misspecified(4000, 1)
-    gp = regressor(max_steps=30).fit(X, y)
-    assert gp.validation_["method"] == "leave-one-out"
-    assert gp.validation_["rows"] == 600
-    assert gp.model_.calibration
-    plain = regressor(max_steps=30, calibration=None).fit(X, y)
-    for level in (0.5, 0.9):
-        slack = 4 * np.sqrt(level * (1 - level) * (1 / 4000 + 1 / 600))
-        assert coverage(gp, Xs, ys, level) == pytest.approx(level, abs=slack)
-    assert coverage(plain, Xs, ys, 0.5) > 0.5 + 4 * np.sqrt(0.25 * (1 / 4000 + 1 / 600))
-    rng = np.random.default_rng(2)
-    fine = regressor(max_steps=30).fit(X, np.sin(X[:, 0]) + 0.2 * rng.normal(size=len(X)))
-    assert not fine.model_.calibration
-    few = regressor(max_steps=30).fit(X[:150], y[:150])  # too few to say
-    assert not few.model_.calibration
-
-
-def test_larger_tables_are_calibrated_where_they_need_it():
-    settings = {"n_inducing": 20, "symmetry": None, "max_steps": 20, "validation_fraction": 0.3, "batch_size": 256}
-    X, y = misspecified(4000, 0)
-    Xs, ys = misspecified(4000, 1)
-    gp = regressor(**settings).fit(X, y)
-    assert gp.model_.calibration
-    for level in (0.5, 0.9):
-        slack = 4 * np.sqrt(level * (1 - level) * (1 / 4000 + 1 / 1200))
-        assert coverage(gp, Xs, ys, level) == pytest.approx(level, abs=slack)
-    rng = np.random.default_rng(2)
-    fine = regressor(**settings).fit(X, np.sin(X[:, 0]) + 0.3 * rng.normal(size=4000))
-    assert not fine.model_.calibration
-
-
-def test_calibration_on_larger_tables_and_of_several_targets():
-    X, y = misspecified(4000, 0)
-    Xs, ys = misspecified(4000, 1)
-    Y, Ys = np.column_stack([y, -2 * y]), np.column_stack([ys, -2 * ys])
-    gp = regressor(
-        calibration="conformal", n_inducing=20, symmetry=None, max_steps=10, validation_fraction=0.3, batch_size=256
-    ).fit(X, Y)
-    q = gp.predict_quantiles(Xs, (0.05, 0.95))
-    inside = np.mean((Ys > q[:, 0]) & (Ys < q[:, 1]), 0)
-    np.testing.assert_allclose(inside, 0.9, atol=4 * np.sqrt(0.09 * (1 / 4000 + 1 / 1200)))
-
-
-def test_too_few_rows_to_calibrate():
-    X, y = table(60)
-    with pytest.raises(ValueError, match='"conformal" needs at least 200 rows'):
-        regressor(calibration="conformal", n_inducing=5).fit(X, y)
-
-
 # --- draws, covariances, components ---------------------------------------------------------------------------------------
 
 
@@ -389,33 +296,6 @@ def test_one_column_is_two_dimensional():
 
 
 # --- frames ---------------------------------------------------------------------------------------------------------------
-
-
-def columns(n=60, gaps=False):
-    """A table of numbers, text and dates as plain lists."""
-    X, y = table(n)
-    start = dt.datetime(2021, 3, 1, 6)
-    frame = {
-        "size": X[:, 0].tolist(),
-        "colour": [("red", "blue", "green")[i % 3] for i in range(n)],
-        "when": [start + dt.timedelta(hours=31 * i) for i in range(n)],
-        "weight": X[:, 1].tolist(),
-    }
-    if gaps:
-        frame["weight"][4] = None
-        frame["colour"][7] = None
-        frame["when"][9] = None
-    return frame, y
-
-
-def frames(data):
-    """The same table in each library."""
-    pa = pytest.importorskip("pyarrow")
-    return {
-        "pandas": pytest.importorskip("pandas").DataFrame(data),
-        "polars": pytest.importorskip("polars").DataFrame(data),
-        "pyarrow": pa.table(data),
-    }
 
 
 @pytest.mark.parametrize("gaps", [False, True])
@@ -574,154 +454,6 @@ def test_a_warp_that_is_asked_for_is_made_under_an_action_too():
     assert list(told.model_.inputs.warps) == [0]
 
 
-# --- classes --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("classes", [2, 3, 4])
-def test_classes_of_text(classes):
-    X, _ = table(120)
-    y = labels(X, classes)
-    gp = classifier(max_steps=60, n_inducing=30).fit(X, y)
-    assert gp.classes_.tolist() == sorted(set(y))
-    P = gp.predict_proba(X)
-    assert P.shape == (120, classes)
-    np.testing.assert_allclose(P.sum(1), 1, rtol=1e-12)
-    assert (P >= 0).all()
-    assert gp.score(X, y) > 0.85
-    assert (gp.predict(X) == gp.classes_[P.argmax(1)]).all()
-    place = np.searchsorted(gp.classes_, y)
-    np.testing.assert_allclose(gp.log_density(X, y), np.log(P[np.arange(120), place]))
-    assert gp.log_density(X[:1], ["unheard of"])[0] == -np.inf
-    f, std = gp.predict_f(X, return_std=True)
-    assert f.shape == std.shape == ((120,) if classes == 2 else (120, classes))
-    parts = gp.predict_components(X)
-    np.testing.assert_allclose(parts.mean.sum(0), f, rtol=1e-8, atol=1e-10)
-
-
-def test_two_classes_go_through_the_normal_distribution_function():
-    X, _ = table(60)
-    gp = classifier(n_inducing=20).fit(X, labels(X))
-    f, std = gp.predict_f(X, return_std=True)
-    np.testing.assert_allclose(gp.predict_proba(X)[:, 1], stats.norm.cdf(f / np.sqrt(1 + std**2)), rtol=1e-10)
-
-
-def test_many_classes_are_the_softmax_of_draws():
-    X, _ = table(60)
-    gp = classifier(n_inducing=20).fit(X, labels(X, 3))
-    f, std = gp.predict_f(X[:5], return_std=True)
-    draws = f + std * np.random.default_rng(0).normal(size=(40_000, 5, 3))
-    np.testing.assert_allclose(gp.predict_proba(X[:5]), special.softmax(draws, -1).mean(0), atol=0.01)
-
-
-def test_classes_that_overlap_are_said_to():
-    """Labels drawn at random by known probabilities: the log loss comes near that of these, and no class is certain."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(600, 1))
-    P = special.softmax(np.column_stack((1.5 * X[:, 0], np.zeros(600), -X[:, 0])), -1)
-    y = np.array([rng.choice(3, p=p) for p in P])
-    Q = classifier(max_steps=60).fit(X[:400], y[:400]).predict_proba(X[400:])
-    rows = np.arange(200)
-    assert -np.log(Q[rows, y[400:]]).mean() < -np.log(P[400:][rows, y[400:]]).mean() + 0.05
-    assert np.abs(Q - P[400:]).mean() < 0.08
-
-
-def test_the_names_of_classes_do_not_matter():
-    X, _ = table(60)
-    y = labels(X, 3)
-    text, number = (
-        classifier(n_inducing=12).fit(X, y),
-        classifier(n_inducing=12).fit(X, np.searchsorted(np.unique(y), y) * 10),
-    )
-    assert_same(outputs(text, X), outputs(number, X))
-    assert number.classes_.tolist() == [0, 10, 20]
-
-
-def test_classes_in_frames():
-    data, _ = columns()
-    y = ["yes" if c == "red" else "no" for c in data["colour"]]
-    pd, pl, pa = (pytest.importorskip(name) for name in ("pandas", "polars", "pyarrow"))
-    tables = frames(data)
-    said = []
-    for frame, target in (
-        (tables["pandas"], pd.Series(y, name="answer")),
-        (tables["pandas"], pd.Series(y, name="answer").astype("category")),
-        (tables["polars"], pl.Series("answer", y)),
-        (tables["pyarrow"], pa.chunked_array([y])),
-        (tables["pandas"], np.array(y)),
-    ):
-        gp = classifier(n_inducing=12, max_steps=20).fit(frame, target)
-        assert gp.classes_.tolist() == ["no", "yes"]
-        assert gp.feature_names_in_.tolist() == list(data)
-        assert gp.score(frame, y) > 0.9
-        said.append(outputs(gp, frame))
-    for other in said[1:]:
-        assert_same(other, said[0])
-
-
-def test_classes_in_an_arrow_array():
-    pa = pytest.importorskip("pyarrow")
-    X, _ = table(40)
-    y = labels(X)
-    one, other = classifier(n_inducing=5).fit(X, pa.array(y.tolist())), classifier(n_inducing=5).fit(X, y)
-    assert_same(outputs(one, X), outputs(other, X))
-
-
-def test_bad_classes():
-    X, _ = table(60)
-    with pytest.raises(ValueError, match="one class"):
-        classifier().fit(X, ["a"] * 60)
-    with pytest.raises(ValueError, match="60 classes, more than 50: is it a number"):
-        classifier().fit(np.tile(X, (3, 1)), np.tile(np.arange(60), 3))
-    with pytest.raises(ValueError, match="continuous"):
-        classifier().fit(X, X[:, 0])
-
-
-def test_missing_classes():
-    X, _ = table(60)
-    for gap in (None, np.nan):
-        with pytest.raises(ValueError, match="y has missing values: drop those rows"):
-            classifier().fit(X, np.array([gap, "a", "b"] * 20, dtype=object))
-
-
-def test_rows_of_x_and_classes_must_agree():
-    X, _ = table(60)
-    gp = classifier(n_inducing=5).fit(X, labels(X))
-    with pytest.raises(ValueError, match=r"rows|length|samples"):
-        gp.log_density(X, labels(X)[:50])
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-def test_held_out_rows_are_scored(classes):
-    X, _ = table(2600)
-    y = labels(X, classes)
-    gp = classifier(n_inducing=15, symmetry=None, batch_size=256, max_steps=15).fit(X, y)
-    assert gp.validation_["rows"] == 260
-    assert gp.validation_["accuracy"] > 0.7
-    assert 0 < gp.validation_["nll"] < np.log(classes)
-
-
-def test_targets_that_differ_in_noise_are_told():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(150, 2))
-    f = np.sin(X[:, 0])
-    alike = np.column_stack([f + 0.2 * rng.normal(size=150), f + 0.2 * rng.normal(size=150)])
-    apart = np.column_stack([f + 0.05 * rng.normal(size=150), f + 0.8 * rng.normal(size=150)])
-    assert not any("share one level" in w for w in regressor().fit(X, alike).warnings_)
-    (warning,) = (w for w in regressor().fit(X, apart).warnings_ if "share one level" in w)
-    names = regressor().fit(X, apart).target_names_
-    assert f"error bars of {names[0]!r} are too wide, those of {names[1]!r} too narrow" in warning
-
-
-def test_a_fit_learns_whatever_is_turned_off_around_it():
-    X, y = table(120)
-    plain = regressor(max_steps=10).fit(X, y)
-    for off in (torch.no_grad, torch.inference_mode):
-        with off():
-            gp = regressor(max_steps=10).fit(X, y)
-        assert gp.elbo_ == plain.elbo_
-        assert gp.n_steps_ == plain.n_steps_ > 1
-
-
 def test_predictions_in_inference_mode_with_two_threads():
     X, y = table(400)
     torch.set_num_threads(2)
@@ -732,25 +464,3 @@ def test_predictions_in_inference_mode_with_two_threads():
             np.testing.assert_allclose(gp.predict(X), expected, rtol=1e-6)
     finally:
         torch.set_num_threads(1)
-
-
-def test_copies_that_deny_all_noise_are_told_of():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(100, 2))
-    y = np.sin(X[:, 0]) + 0.2 * rng.normal(size=100)
-    assert regressor(max_steps=60).fit(X, y).warnings_ == []
-    twice = regressor(max_steps=60).fit(np.repeat(X, 2, 0), np.repeat(y, 2))
-    assert any("say that there is no noise" in told for told in twice.warnings_)
-
-
-@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e140])
-def test_scores_of_targets_of_any_size(scale):
-    X, y = table(60)
-    plain, gp = (regressor(max_steps=10).fit(X, y * factor) for factor in (1.0, scale))
-    assert gp.validation_["rmse"] == pytest.approx(plain.validation_["rmse"] * scale, rel=1e-6)
-
-
-def test_logarithms_that_spread_over_hundreds():
-    gp = regressor(target_transform="log").fit([[1.0], [1.0]], [1e30, 0.64])
-    assert gp.validation_["rmse"] > 1e100
-    assert np.isfinite(gp.predict([[1.0]], return_std=True)).all()

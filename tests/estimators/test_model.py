@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from harmonicgp.actions import Negation
-from harmonicgp.estimators.fitting import fit_model
 from harmonicgp.estimators.saving import ModelFile, pack, unpack
-from harmonicgp.symmetry.options import RegressionOptions
-from harmonicgp.symmetry.settings import regression_settings
-from harmonicgp.tables.preprocessing import RegressionPreprocessing
-from tests.estimators.common import QUICK, regressor, table
-
-
-def fitted(**arguments):
-    X, y = table(40)
-    options = RegressionOptions(**(QUICK | arguments))
-    preprocessing, rows = RegressionPreprocessing.fit(X, y, BaseEstimator())
-    data = preprocessing.model_rows(rows)
-    model, held_out = fit_model(data, regression_settings(options, preprocessing, data, time.perf_counter()))
-    return options, preprocessing, data, model, held_out
+from tests.estimators.common import fitted, regressor, table
 
 
 def test_a_model_without_an_estimator():

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import fields
-from inspect import signature
-
 import numpy as np
 import pytest
 import torch
-from sklearn.base import BaseEstimator
 
-from harmonicgp import HarmonicGPClassifier, HarmonicGPRegressor
-from harmonicgp.actions import Negation, Orthogonal, Product, Rotation, Translation
+from harmonicgp.actions import Negation, Orthogonal, Rotation
+from harmonicgp.diagnostics import suggest_symmetry
 from harmonicgp.symmetry import search
-from harmonicgp.symmetry.cost import inducing_for, step_cost
-from harmonicgp.symmetry.errors import UndeclaredColumnsError
-from harmonicgp.symmetry.options import ModelOptions, RegressionOptions, check_options, pick_device
-from harmonicgp.symmetry.selection import check_declared, choose_symmetry
-from harmonicgp.symmetry.settings import regression_settings
-from harmonicgp.tables.preprocessing import ColumnEncoding, RegressionPreprocessing
-
-
-def prepared(n=300, **arguments):
-    X = np.random.default_rng(0).normal(size=(n, 2))
-    options = RegressionOptions(progress=False, **arguments)
-    preprocessing, rows = RegressionPreprocessing.fit(X, np.sin(X[:, 0]), BaseEstimator(), columns=options.columns)
-    data = preprocessing.model_rows(rows)
-    return data, regression_settings(options, preprocessing, data, time.perf_counter())
+from tests.symmetry.common import prepared
 
 
 def test_a_search_needs_rows_and_settings_alone(monkeypatch):
@@ -56,59 +38,15 @@ def test_a_trial_that_fails_is_a_row_with_a_reason():
     assert row["failure"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "origin"),
-    [({"symmetry": None}, "asked"), ({"symmetry": Negation([0])}, "asked"), ({}, "few rows")],
-)
-def test_where_a_choice_comes_from(arguments, origin):
-    data, settings = prepared(**arguments)
-    assert choose_symmetry(data, settings.columns_of(data), settings).origin == origin
-
-
-def test_undeclared_columns_are_named_in_a_field():
-    encoding = ColumnEncoding(None, ["column 0", "column 1"], {})
-    with pytest.raises(UndeclaredColumnsError) as caught:
-        check_declared(Translation(1, 24.0, 6), encoding)
-    assert caught.value.kinds == {1: ("periodic", 24.0)}
-    assert "--" not in str(caught.value)  # the library knows no command line
-    check_declared(Translation(1, 24.0, 6), ColumnEncoding(None, ["column 0", "column 1"], {1: ("periodic", 24.0)}))
-
-
-@pytest.mark.parametrize(
-    ("options", "estimator"), [(ModelOptions, HarmonicGPClassifier), (RegressionOptions, HarmonicGPRegressor)]
-)
-def test_options_are_the_arguments_of_the_estimators(options, estimator):
-    arguments = {name: each.default for name, each in signature(estimator).parameters.items()}
-    assert {field.name: field.default for field in fields(options)} == arguments
-
-
-def test_options_are_checked():
-    check_options(ModelOptions())
-    for arguments, words in (
-        ({"device": "tpu"}, "device"),
-        ({"warp": "log"}, "warp"),
-        ({"n_inducing": 0}, "n_inducing"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            check_options(ModelOptions(**arguments))
-    assert pick_device("cpu").type == "cpu"
-
-
-def test_equal_cost():
-    allowance = step_cost(None, 256, 1024, "block")
-    for action in (None, Negation([[0], [1]]), Rotation((0, 1), 5)):
-        m = inducing_for(allowance, action, 1024, "block", 1, 10_000, 100_000)
-        assert step_cost(action, m, 1024, "block") <= allowance < step_cost(action, m + 1, 1024, "block")
-
-
-def test_which_actions_print_as_they_are_made():
-    matrix = Orthogonal(torch.diag(torch.tensor([1.0, -1.0])))
-    assert not matrix.repr_parses
-    assert not Product(matrix, Negation([0])).repr_parses
-    assert Negation([0]).repr_parses
-    assert Product(Negation([0]), Rotation((1, 2), 3)).repr_parses
-
-    class Mine(Negation):
-        __repr__ = object.__repr__
-
-    assert not Mine([0]).repr_parses
+@pytest.mark.usefixtures("brief")
+def test_actions_that_print_alike_are_told_apart():
+    rng = np.random.default_rng(0)
+    X = np.column_stack((rng.exponential(size=400), rng.normal(size=400)))
+    keep, leave = (Orthogonal(torch.diag(torch.tensor(signs))) for signs in ([1.0, -1.0], [-1.0, 1.0]))
+    assert repr(keep) == repr(leave)
+    for offered in ([keep, leave], [leave, keep]):
+        found = suggest_symmetry(X, np.sin(X[:, 0]), offered, progress=False)
+        assert len({row["name"] for row in found.table}) == 3
+        assert found.suggested_action is keep, str(found)
+        found.instead = ""
+        assert "suggest_symmetry(...).arguments" in found.advice or "does not pay" in found.advice

@@ -82,8 +82,7 @@ def _explain(error: BaseException, debug: bool) -> int:
 def _in_words(error: Exception) -> str:
     """What an error of the library says on the command line: where it advises an argument, the option instead."""
     from harmonicgp.cli.symmetries import as_options
-    from harmonicgp.symmetry.errors import UndeclaredColumnsError
-    from harmonicgp.tables.notices import IdentifierColumnError, MissingValuesError
+    from harmonicgp.tables.notices import IdentifierColumnError, MissingValuesError, UndeclaredColumnsError
 
     if isinstance(error, MissingValuesError):
         return f"{error.problem}: drop those rows, or fit with --missing impute."

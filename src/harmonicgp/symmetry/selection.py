@@ -7,10 +7,10 @@ import gpytorch
 from harmonicgp.actions import Action, PrincipalNegation
 from harmonicgp.symmetry.candidates import Candidate
 from harmonicgp.symmetry.choice import SymmetryChoice
-from harmonicgp.symmetry.errors import UndeclaredColumnsError
 from harmonicgp.symmetry.search import search_symmetry
 from harmonicgp.symmetry.settings import ModelSettings
 from harmonicgp.tables.inputs import Columns
+from harmonicgp.tables.notices import UndeclaredColumnsError
 from harmonicgp.tables.preprocessing import ColumnEncoding
 from harmonicgp.tables.rows import ModelRows
 
@@ -63,4 +63,4 @@ def check_declared(action: Action, encoding: ColumnEncoding) -> None:
             f"the model sees: give Longitude(..., axis={elsewhere[0]})."
         )
     kinds = {j if encoding.encoder is None else names[j]: kind for j, kind in wanted.items() if j < len(names)}
-    raise UndeclaredColumnsError(action, ", ".join(names[j] for j in action.periods if j < len(names)), kinds)
+    raise UndeclaredColumnsError(repr(action), ", ".join(names[j] for j in action.periods if j < len(names)), kinds)

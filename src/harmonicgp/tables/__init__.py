@@ -5,6 +5,7 @@ from harmonicgp.tables.kinds import Kind, check_kinds
 from harmonicgp.tables.notices import (
     IdentifierColumnError,
     MissingValuesError,
+    UndeclaredColumnsError,
     UnseenGapsWarning,
     UnseenLevelsWarning,
     UnseenWarning,
@@ -18,6 +19,7 @@ __all__ = [
     "MissingValuesError",
     "TableEncoder",
     "TableWriter",
+    "UndeclaredColumnsError",
     "UnseenGapsWarning",
     "UnseenLevelsWarning",
     "UnseenWarning",

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Self
 
+from harmonicgp.tables.kinds import Kind
+
 _SHOWN = 3  # levels that a warning names
 _MOST_COLUMNS = 10  # that an error names
 
@@ -92,3 +94,18 @@ class IdentifierColumnError(ValueError):
 
     def __str__(self) -> str:
         return f"{self.problem}: drop it if it is an identifier, or encode it yourself."
+
+
+class UndeclaredColumnsError(ValueError):
+    """A symmetry goes around columns that the user has not declared: a kernel by name does not repeat along them."""
+
+    def __init__(self, symmetry: str, around: str, kinds: Mapping[str | int, Kind]) -> None:
+        super().__init__(symmetry, around, kinds)
+        self.symmetry, self.around = symmetry, around
+        self.kinds = dict(kinds)  #: what to declare, as `columns=` of an estimator takes it
+
+    def __str__(self) -> str:
+        return (
+            f"symmetry={self.symmetry} goes around {self.around or 'columns'}, which the kernel must know: give "
+            f"columns={self.kinds!r} too."
+        )
