@@ -71,6 +71,7 @@ class FakeRegressor:
             name="one block", reason="", action=None, candidate=SimpleNamespace(warp=False)
         )
         self.n_steps_, self.timings_, self.notes_, self.warnings_ = 1, {"train": 0.1}, [], []
+        self.neighbours_ = 0
 
     def fit(self, X, y, sample_weight=None, noise_std=None):
         FakeRegressor.given = SimpleNamespace(X=X, y=y, sample_weight=sample_weight, noise_std=noise_std)

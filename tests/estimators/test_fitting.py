@@ -124,10 +124,11 @@ def test_a_model_knows_its_rows():
 def test_rows_that_are_kept_out_say_nothing(noise):
     """Whatever their targets are, the model is the same; without `keep_out` the final posterior has seen them.
 
-    (Gaussian noise that is learned ends with its level and the scale of f refined on these rows.)
+    (Gaussian noise that is learned ends with its level and the scale of f refined on these rows; neighbours are chosen on
+    them.)
     """
     likelihood = "gaussian" if noise == "known" else noise
-    arguments = {"n_inducing": 8, "symmetry": None, "validation_fraction": 0.2}
+    arguments = {"n_inducing": 8, "symmetry": None, "validation_fraction": 0.2, "neighbours": 0}
     data, settings = settings_of(2100, likelihood=likelihood, **arguments)
     data = replace(data, noise=np.full(2100, 0.01) if noise == "known" else None)
     for keep_out in (True, False):

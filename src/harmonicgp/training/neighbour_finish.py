@@ -48,8 +48,10 @@ NEAR = 0.2
 MAX_GIVEN, MAX_DESCENT = 100_000, 50_000
 #: Rows that inform the posterior of a score, at least and for each feature.
 TRIAL_ROWS, ROWS_A_FEATURE = 10_000, 4
-#: Noise variances that a score looks at; how far the best must be from the first, as a factor, for another posterior.
-TRIALS, FAR = 8, 4.0
+#: Held-out rows that a score looks at, at most, and noise variances.
+SCORED, TRIALS = 2000, 6
+#: How far the best noise variance must be from the first, as a factor, for another posterior.
+FAR = 4.0
 #: Steps of the nearest-neighbour likelihood, and of a round of descent.
 ALONE_STEPS, ROUND_STEPS = 200, 40
 #: How far the noise is searched either way, and the output scale, as factors.
@@ -185,6 +187,8 @@ class NeighbourSearch:
 
     def __init__(self, split: Split, plan: Schedule, until: float) -> None:
         self.split, self.plan, self.until = split, plan, until
+        assert split.held is not None
+        self.scored = replace(split, held=split.held.part(slice(0, SCORED)))
         self.longest = 0.0  # seconds that a score has taken
 
     def run(self, start: Start, k: int | Literal["auto"]) -> Scored:
@@ -222,7 +226,7 @@ class NeighbourSearch:
         The posterior of the features is that of the first noise variance, and once more that of the best if it is far from it.
         """
         begin = time.perf_counter()
-        rows, best = GivenRows(start, self.split, k), Scored(start, k, start.s2 if s2 is None else s2)
+        rows, best = GivenRows(start, self.scored, k), Scored(start, k, start.s2 if s2 is None else s2)
         free, most = is_free(rows.trained), max(TRIAL_ROWS, ROWS_A_FEATURE * start.features.n_features)
         scaled = free and outputscale(start.features) is not None
         for _ in range(2):
