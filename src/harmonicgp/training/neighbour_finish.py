@@ -45,7 +45,7 @@ GAIN = 0.005
 #: Nats a row by which a first look may be behind to be looked at again, at other noise variances.
 NEAR = 0.2
 #: Rows that inform the features' posterior, and that descent sees, at most; all rows are neighbours.
-MAX_GIVEN, MAX_DESCENT = 100_000, 50_000
+MAX_GIVEN, MAX_DESCENT = 50_000, 50_000
 #: Rows that inform the posterior of a score, at least and for each feature.
 TRIAL_ROWS, ROWS_A_FEATURE = 10_000, 4
 #: Held-out rows that a score looks at, at most, and noise variances.
@@ -97,13 +97,13 @@ class GivenRows:
     """Rows in random order with their neighbours in the metric of a start: all that a noise variance needs."""
 
     @torch.no_grad()
-    def __init__(self, start: Start, split: Split, k: int) -> None:
+    def __init__(self, start: Start, split: Split, k: int, most: int = MAX_GIVEN) -> None:
         self.trained = start.on(split.trained)
         self.held = None if split.held is None else start.on(split.held)
         self.whitened: Whitened = start.features.whiten()
         kernel = getattr(start.features.view, "kernel", None)
         points = metric_coordinates(kernel, self.trained.X)
-        self.first = max(0, self.trained.N - MAX_GIVEN)  #: the first of the rows that inform the posterior
+        self.first = max(0, self.trained.N - most)  #: the first of the rows that inform the posterior
         self.table: Neighbours = earlier(points, k, self.first)
         self.tiles = tiles(points[self.first :], TILE)
         if self.held is not None:
@@ -117,22 +117,17 @@ class GivenRows:
         """The trained rows with their noise at noise variance s2."""
         return replace(self.observed, noise=_noise(self.trained, s2))
 
-    def statistics(self, s2: float, most: float = math.inf) -> Statistics:
-        """The sums over trained rows given their neighbours; over about `most` of them."""
+    def statistics(self, s2: float, exact: bool | None = None) -> Statistics:
+        """The sums over trained rows given their neighbours."""
         observed = self.given(s2)
-        share = min(1.0, most / (self.trained.N - self.first))
-        generator = torch.Generator().manual_seed(0)
-        chosen = torch.randperm(len(self.tiles), generator=generator, device="cpu").tolist()
-        chosen = chosen[: max(1, math.ceil(share * len(chosen)))]
 
         def pieces() -> Iterator[RowPiece]:
-            for tile in (self.tiles[i] for i in chosen):
+            for tile in self.tiles:
                 rows = tile + self.first
                 given = condition(self.whitened, observed.X[rows], observed, self.table.part(tile))
                 yield given_piece(given, observed.y[:, rows], observed.noise[rows], s2)
 
-        n = sum(len(self.tiles[i]) for i in chosen)
-        exact = None if math.isinf(most) else False
+        n = self.trained.N - self.first
         return sum_statistics(pieces(), self.trained.features.shapes, len(observed.y), n, True, exact)
 
     def held_out(self, s2: float) -> Iterator[tuple[Tensor, Conditioned]]:
@@ -188,7 +183,8 @@ class NeighbourSearch:
     def __init__(self, split: Split, plan: Schedule, until: float) -> None:
         self.split, self.plan, self.until = split, plan, until
         assert split.held is not None
-        self.scored = replace(split, held=split.held.part(slice(0, SCORED)))
+        every = slice(None, None, math.ceil(split.held.N / SCORED))
+        self.scored = replace(split, held=split.held.part(every))
         self.longest = 0.0  # seconds that a score has taken
 
     def run(self, start: Start, k: int | Literal["auto"]) -> Scored:
@@ -226,13 +222,14 @@ class NeighbourSearch:
         The posterior of the features is that of the first noise variance, and once more that of the best if it is far from it.
         """
         begin = time.perf_counter()
-        rows, best = GivenRows(start, self.scored, k), Scored(start, k, start.s2 if s2 is None else s2)
-        free, most = is_free(rows.trained), max(TRIAL_ROWS, ROWS_A_FEATURE * start.features.n_features)
+        most = max(TRIAL_ROWS, ROWS_A_FEATURE * start.features.n_features)
+        rows, best = GivenRows(start, self.scored, k, most), Scored(start, k, start.s2 if s2 is None else s2)
+        free = is_free(rows.trained)
         scaled = free and outputscale(start.features) is not None
         for _ in range(2):
             first = best.s2
             try:
-                form = closed_form(rows.statistics(first, most), first, "joint", "elbo")
+                form = closed_form(rows.statistics(first, exact=False), first, "joint", "elbo")
             except NotPositiveDefiniteError:
                 break
             best = self._scalars(best, partial(rows.density, form, scaled), rival, free)
