@@ -116,7 +116,7 @@ def _run(
     family: Any = options.family or ("joint" if candidate.posterior == "joint" else "auto")
     k = getattr(options, "neighbours", 0) if settings.is_gaussian and features.n_features <= MAX_DENSE else 0
     share = 0.0 if k == 0 else NEIGHBOUR_SHARE
-    first = plan if k == 0 else replace(plan, refine=False)
+    first = plan if k == 0 else replace(plan, refine=False, finish=False, set_aside=True)
     if plan.time_budget is not None:
         first = replace(first, time_budget=(1 - share) * plan.time_budget)
     result = fit(
@@ -136,12 +136,17 @@ def _run(
     if plan.time_budget is not None:
         plan = replace(plan, time_budget=max(settings.until() - time.perf_counter(), 1e-2))
     problem = Problem(features, observe(likelihood), X, y, None, noise, options.bound_used, counts)
-    return fit_neighbours(result, problem, k, plan, family)
+    ending = fit_neighbours(result, problem, k, plan, family)
+    if plan.checkpoint is not None:  # of the first fit: what comes after it can be lost until here
+        plan.checkpoint.unlink(missing_ok=True)
+    return ending
 
 
 def _neighbour_notes(result: Fit, settings: ModelSettings) -> list[str]:
-    """Why a model that was asked for neighbours has none."""
+    """Why a fit ended before its time, and why a model that was asked for neighbours has none."""
     wanted = getattr(settings.options, "neighbours", 0)
+    if result.note:
+        return [result.note]
     if wanted in (0, "auto") or result.neighbourhood is not None:
         return []
     if settings.small:

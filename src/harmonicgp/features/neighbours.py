@@ -26,8 +26,8 @@ from harmonicgp.features.nearest import NearestIndex, Neighbours, tiles
 from harmonicgp.features.residual import IndependentResidual
 from harmonicgp.kernels.metric import metric_coordinates
 
-#: Numbers of features gathered at a time, which bounds the memory of a pass.
-GATHERED = 1 << 25
+#: Numbers of features gathered at a time: a buffer of this size stays in the cache, and its memory is used again.
+GATHERED = 1 << 22
 #: Numbers of features that are held for all rows at most (1 GB in float32).
 HELD = 1 << 28
 #: Where new points are more than this part of the observed rows, those are evaluated once for all of them.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -142,6 +142,13 @@ class Statistics:
             max(self.rounding, other.rounding),
             None if self.counts is None or other.counts is None else torch.cat((self.counts, other.counts)),
         )
+
+    def scaled(self, c: float) -> Statistics:
+        """As if every row stood for c times as many."""
+        S = None if self.S is None else c * self.S
+        counts = torch.full_like(self.residual, c) if self.counts is None else c * self.counts
+        blocks = tuple(c * block for block in self.blocks)
+        return replace(self, S=S, blocks=blocks, b=c * self.b, yy=c * self.yy, counts=counts)
 
     def factor(self, ratio: float) -> CholeskyBlocks:
         """I + ratio times the diagonal blocks."""

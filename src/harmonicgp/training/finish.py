@@ -184,7 +184,7 @@ def hold_out(problem: Problem, plan: Schedule) -> Split:
     """
     share = min(plan.validation_fraction, plan.max_validation / problem.size)
     refined = plan.refine and problem.observation.is_gaussian and problem.noise is None
-    wanted = plan.finish and (refined or plan.early_stopping or plan.keep_out)
+    wanted = plan.set_aside or (plan.finish and (refined or plan.early_stopping or plan.keep_out))
     too_many = problem.observation.is_gaussian and problem.features.n_features > MAX_DENSE
     if not wanted or share * problem.size < 20 or too_many:
         return Split(problem)

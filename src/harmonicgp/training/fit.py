@@ -61,6 +61,7 @@ class Fit:
     validation: Validation | None = None  #: what was said of held-out rows
     seconds: dict[str, float] = field(default_factory=dict)  #: "train", "finish", "neighbours"
     neighbourhood: Neighbourhood | None = None  #: the rows that new points are given, where the residual has neighbours
+    note: str = ""  #: why a fit with neighbours ended before its time budget
 
     def predictor(self, chunk_size: int = 4096) -> Predictor:
         """A frozen predictor, whose rounding is that of the same model read from a file."""
@@ -110,7 +111,7 @@ def fit(
     training_family: Family = "joint" if family == "joint" and not streamed else "block"
     until = math.inf
     if plan.time_budget is not None:
-        spent = time.perf_counter() - start + _finish_seconds(split.trained, training_family, plan)
+        spent = time.perf_counter() - start + finish_seconds(split.trained, training_family, plan)
         until = max(plan.time_budget - spent, 1e-3)
     checkpoint = None
     if plan.checkpoint is not None:
@@ -123,12 +124,12 @@ def fit(
         result.posterior, result.bound, result.validation = ending.posterior, ending.bound, ending.validation
         result.refinement, result.iterations = ending.refinement, ending.iterations
     result.seconds["finish"] = time.perf_counter() - start - result.seconds["train"]
-    if checkpoint is not None:
+    if checkpoint is not None and plan.finish:
         checkpoint.remove()
     return result
 
 
-def _finish_seconds(problem: Problem, family: Family, plan: Schedule) -> float:
+def finish_seconds(problem: Problem, family: Family, plan: Schedule) -> float:
     """How long the finish will take, from a trial on one chunk of rows."""
     if not plan.finish:
         return 0.0

@@ -39,6 +39,7 @@ class Schedule:
     refine: bool = True  #: noise and output scale on held-out rows (Gaussian)
     validation_fraction: float = 0.1
     max_validation: int = 4000
+    set_aside: bool = False  #: hold rows out in any case, for what comes after the fit
     keep_out: bool = False  #: leave held-out rows out of the final posterior too, for calibration
     early_stopping: bool = False
     time_budget: float | None = None  #: seconds

@@ -1,0 +1,365 @@
+"""The search for a model with neighbours: where it starts, what improves it, and what held-out rows say of it.
+
+Hyper-parameters that were learned without neighbours make up for what few features miss: noise and lengthscales can be far too
+large. So there are two starts, the trained model and the nearest-neighbour likelihood alone; descent on the combined bound and
+more neighbours follow. The density of held-out rows judges all of them, and sets noise and output scale.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import torch
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from harmonicgp.backend.linalg import NotPositiveDefiniteError
+from harmonicgp.features.base import Features, Whitened
+from harmonicgp.features.evaluation import DenseEvaluation
+from harmonicgp.features.nearest import NearestIndex, Neighbours, earlier, tiles
+from harmonicgp.features.neighbours import Conditioned, ObservedRows, condition
+from harmonicgp.features.residual import IndependentResidual
+from harmonicgp.inference.closed_form import ClosedForm, closed_form
+from harmonicgp.inference.posterior import Family
+from harmonicgp.inference.statistics import RowPiece, Statistics, sum_statistics
+from harmonicgp.kernels.metric import metric_coordinates
+from harmonicgp.likelihoods.observation import GaussianObservation
+from harmonicgp.training.finish import Split, outputscale
+from harmonicgp.training.fit import TrainingLoop
+from harmonicgp.training.neighbours import NeighbourProblem, gaussian, learn_alone
+from harmonicgp.training.problem import Problem
+from harmonicgp.training.schedule import Schedule
+
+#: Neighbours by default, and at most where held-out rows ask for more.
+NEIGHBOURS, MOST_NEIGHBOURS = 20, 80
+#: Nats a row for which more neighbours are worth their cost, and by which a move must help to be taken again.
+GAIN = 0.005
+#: Nats a row by which a first look may be behind to be looked at again, at other noise variances.
+NEAR = 0.2
+#: Rows that inform the features' posterior, and that descent sees, at most; all rows are neighbours.
+MAX_GIVEN, MAX_DESCENT = 50_000, 50_000
+#: Rows that inform the posterior of a score, at least and for each feature.
+TRIAL_ROWS, ROWS_A_FEATURE = 10_000, 4
+#: Held-out rows that a score looks at, at most, and noise variances.
+SCORED, TRIALS = 2000, 6
+#: How far the best noise variance must be from the first, as a factor, for another posterior.
+FAR = 4.0
+#: Steps of the nearest-neighbour likelihood, and of the first descent; each later one is longer by half.
+ALONE_STEPS, DESCENT_STEPS = 200, 40
+#: Rows of a step of descent.
+DESCENT_BATCH = 512
+#: Nats a row by which neighbours must be ahead of independent residuals for the first fit not to be ended for a comparison.
+AHEAD = 0.05
+#: How far the noise is searched either way, and the output scale, as factors.
+REACH, SCALES = 30.0, (1e-3, 1e3)
+#: Rows at a time: those of a tile are near each other.
+TILE = 1024
+
+
+@dataclass(frozen=True)
+class Start:
+    """Features and a likelihood, with hyper-parameters to begin from."""
+
+    features: Features
+    observation: GaussianObservation
+
+    def copy(self) -> Start:
+        """Parameters of their own."""
+        features, observation = copy.deepcopy((self.features, self.observation))
+        return Start(features, observation)
+
+    def on(self, problem: Problem) -> Problem:
+        """The problem of the same rows with these features and this likelihood."""
+        return replace(problem, features=self.features, observation=self.observation)
+
+    @property
+    def s2(self) -> float:
+        """The noise variance."""
+        return float(self.observation.noise().detach())
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A start with the number of neighbours and the scalars that say most of the held-out rows."""
+
+    start: Start
+    k: int
+    s2: float  #: noise variance, before all variances are multiplied by `scale`
+    scale: float = 1.0
+    score: float = -math.inf  #: mean log-density of a held-out row
+
+
+class GivenRows:
+    """Rows in random order with their neighbours in the metric of a start: all that a noise variance needs."""
+
+    @torch.no_grad()
+    def __init__(self, start: Start, split: Split, k: int, most: int = MAX_GIVEN) -> None:
+        self.trained = start.on(split.trained)
+        self.held = None if split.held is None else start.on(split.held)
+        self.whitened: Whitened = start.features.whiten()
+        kernel = getattr(start.features.view, "kernel", None)
+        points = metric_coordinates(kernel, self.trained.X)
+        self.first = max(0, self.trained.N - most)  #: the first of the rows that inform the posterior
+        self.table: Neighbours = earlier(points, k, self.first)
+        self.tiles = tiles(points[self.first :], TILE)
+        if self.held is not None:
+            queries = metric_coordinates(kernel, self.held.X)
+            self.near = NearestIndex(points).nearest(queries, k)
+            self.held_tiles = tiles(queries, TILE)
+        self.observed = ObservedRows(self.trained.X, self.trained.centred(), noise_of(self.trained, 1.0))
+        self.observed = self.observed.with_features(self.whitened)
+
+    def given(self, s2: float) -> ObservedRows:
+        """The trained rows with their noise at noise variance s2."""
+        return replace(self.observed, noise=noise_of(self.trained, s2))
+
+    def statistics(self, s2: float, exact: bool | None = None) -> Statistics:
+        """The sums over trained rows given their neighbours."""
+        observed = self.given(s2)
+
+        def pieces() -> Iterator[RowPiece]:
+            for tile in self.tiles:
+                rows = tile + self.first
+                given = condition(self.whitened, observed.X[rows], observed, self.table.part(tile))
+                yield given_piece(given, observed.y[:, rows], observed.noise[rows], s2)
+
+        n = self.trained.N - self.first
+        return sum_statistics(pieces(), self.trained.features.shapes, len(observed.y), n, True, exact)
+
+    def held_out(self, s2: float) -> Iterator[tuple[Tensor, Conditioned]]:
+        """The held-out rows given trained ones, tile by tile."""
+        assert self.held is not None
+        observed = self.given(s2)
+        for rows in self.held_tiles:
+            yield rows, condition(self.whitened, self.held.X[rows], observed, self.near.part(rows))
+
+    def moments(self, form: ClosedForm, s2: float) -> tuple[Tensor, Tensor]:
+        """Mean and variance of f at the held-out rows, less the mean function, both [P, n]."""
+        assert self.held is not None
+        mean = torch.empty_like(self.held.y, dtype=torch.float64)
+        variance = torch.empty_like(mean)
+        for rows, part in self.held_out(s2):
+            m, v = form.posterior.moments(part.evaluation)
+            mean[:, rows] = (m + part.offset).double()
+            variance[:, rows] = (v + part.evaluation.residual.variance).double()
+        return mean, variance
+
+    def density(self, form: ClosedForm, scaled: bool, s2: float) -> tuple[float, float]:
+        """The mean log-density of a held-out row at a noise variance, and the best factor of all variances."""
+        assert self.held is not None
+        return log_density(self.held, *self.moments(form, s2), s2, scaled)
+
+
+def noise_of(problem: Problem, s2: float) -> Tensor:
+    """The noise variances of the rows at noise variance s2, [N]: c equal rows are one of noise s2/c."""
+    noise = torch.full_like(problem.X[:, 0], s2) if problem.noise is None else s2 + problem.noise
+    return noise if problem.counts is None else noise / problem.counts
+
+
+def given_piece(given: Conditioned, y: Tensor, noise: Tensor, s2: float) -> RowPiece:
+    """Rows given their neighbours as the closed form sees them: features a~, targets y~, noise d = s2 / w."""
+    d = given.evaluation.residual.variance.double() + noise.double()
+    bare = DenseEvaluation(given.evaluation.stacks, IndependentResidual(torch.zeros_like(d)))
+    return RowPiece(bare, y - given.offset, s2 / d)
+
+
+def log_density(held: Problem, mean: Tensor, variance: Tensor, s2: float, scaled: bool = False) -> tuple[float, float]:
+    """The mean log-density of a held-out row from the moments of f, and, if `scaled`, the best factor of all variances."""
+    counts = torch.ones_like(held.y[0]) if held.counts is None else held.counts
+    c = counts.double() / (len(mean) * counts.double().sum())
+    total = variance.double() + s2 + (0.0 if held.noise is None else held.noise.double())
+    error = (held.centred().double() - mean).square() / total
+    scale = min(max(float((error * c).sum()), SCALES[0]), SCALES[1]) if scaled else 1.0
+    return float(-0.5 * (((2 * math.pi * scale * total).log() + error / scale) * c).sum()), scale
+
+
+class Descent(Schedule):
+    """The course of a descent, which begins at the optimum of its posterior."""
+
+    def rho_at(self, step: int, share: float) -> float:
+        """Short steps of the posterior, as it follows hyper-parameters and sees a part of the rows each time."""
+        return max(0.1 * (1 - share), 0.02)
+
+
+#: From the best so far, and how often the move has been made before, to another.
+Move = Callable[[Scored, int], Scored]
+
+
+class NeighbourSearch:
+    """Starts and moves, compared by the density of held-out rows.
+
+    The moves are the nearest-neighbour likelihood alone, descent on the combined bound, and twice as many neighbours. Without a
+    time budget each is made once. With one they are made while they help and there is time, the most rewarding first.
+    """
+
+    def __init__(self, split: Split, plan: Schedule, until: float = math.inf, reserve: float = 0.0) -> None:
+        self.split, self.plan, self.until = split, plan, until
+        self.reserve = reserve  #: seconds that a comparison with the first fit takes, where it may be needed
+        assert split.held is not None
+        every = slice(None, None, math.ceil(split.held.N / SCORED))
+        self.scored = replace(split, held=split.held.part(every))
+        self.longest = 0.0  # seconds that a score has taken
+        self.independent = -math.inf  #: the score of independent residuals
+        self.note = ""  #: why the search ended before its time
+
+    def run(self, start: Start, k: int | Literal["auto"]) -> Scored:
+        """The best that is found from a start, with k neighbours."""
+        begin = time.perf_counter()
+        best = self.score(start, NEIGHBOURS if k == "auto" else k)
+        if k == "auto":
+            self.independent = self.score(start, 0).score
+        moves: list[Move] = [self.alone, self.descend, *([self.double] if k == "auto" else [])]
+        best = self.climb(best, moves)
+        left = self.until - time.perf_counter() - self.closing
+        if math.isfinite(left) and left > 0.3 * (self.until - begin):
+            names = "more steps" + (" and more neighbours" if k == "auto" else "")
+            self.note = f"the fit ended {left:.0f} s before its time budget: {names} no longer helped on held-out rows."
+        return best
+
+    def climb(self, best: Scored, moves: list[Move]) -> Scored:
+        """The best after these moves."""
+        rewards, made = dict.fromkeys(moves, math.inf), dict.fromkeys(moves, 0)  # nats a second
+        while rewards and self.has_time(2.0):
+            move = max(rewards, key=lambda m: rewards[m])
+            if rewards[move] <= 0:
+                break
+            begin = time.perf_counter()
+            other = move(best, made[move])
+            gain, made[move] = other.score - best.score, made[move] + 1
+            best = self.better(best, other)
+            self.reserve = 0.0 if best.score > self.independent + AHEAD else self.reserve
+            rewards[move] = gain / (time.perf_counter() - begin) if gain > GAIN else 0.0
+            if self.until == math.inf:
+                del rewards[move]
+            elif gain > GAIN:  # others may help again, from here
+                rewards.update({m: 1e-9 for m in rewards if rewards[m] == 0 and m != self.alone})
+        return best
+
+    @staticmethod
+    def better(first: Scored, second: Scored) -> Scored:
+        """The one with the higher score."""
+        return second if second.score > first.score else first
+
+    def has_time(self, scores: float) -> bool:
+        """Whether there is time for a move that takes as long as so many scores, and for the end."""
+        return time.perf_counter() + scores * self.longest + self.closing < self.until
+
+    @property
+    def closing(self) -> float:
+        """Seconds that the end will take, from all rows: a score sees some of them, several times."""
+        N = self.split.trained.N
+        return self.reserve + self.longest * max(1.5, min(N, MAX_GIVEN) / TRIAL_ROWS)
+
+    # Moves ------------------------------------------------------------------------------------------------------------
+
+    def alone(self, best: Scored, made: int) -> Scored:
+        """Kernel and noise learned from neighbours alone."""
+        start, rate = best.start.copy(), 2.5 * self.plan.learning_rate
+        until = self.until - self.longest - self.closing
+        learn_alone(
+            start.on(self.split.trained), best.k, ALONE_STEPS, rate / (1 + made), self.plan.seed + made, until=until
+        )
+        return self.score(start, best.k, best.score)
+
+    def double(self, best: Scored, made: int) -> Scored:
+        """Twice as many neighbours, where they are worth their cost."""
+        if 2 * best.k > MOST_NEIGHBOURS:
+            return best
+        more = self.score(best.start, 2 * best.k, best.score, best.s2)
+        return more if more.score > best.score + GAIN else best
+
+    def descend(self, best: Scored, made: int) -> Scored:
+        """Some steps on the combined bound in all hyper-parameters and inducing inputs."""
+        start = best.start.copy()
+        most = max(TRIAL_ROWS, ROWS_A_FEATURE * start.features.n_features)
+        rows = GivenRows(best.start, replace(self.split, held=None), best.k, most)
+        statistics = in_units(rows.statistics(best.s2, exact=False), best.scale)
+        set_scalars(start, best.s2, best.scale)
+        trained = start.on(self.split.trained)
+        first = max(0, trained.N - MAX_DESCENT)
+        problem = NeighbourProblem.of(trained, best.k, first)
+        plan = Descent(
+            max_steps=round(DESCENT_STEPS * 1.5**made),
+            batch_size=min(self.plan.batch_size, DESCENT_BATCH),
+            learning_rate=self.plan.learning_rate,
+            progress=False,
+            seed=self.plan.seed + made,
+        )
+        left = self.until - time.perf_counter() - self.longest - self.closing
+        loop = TrainingLoop(Split(problem), "block", plan, max(left, 1e-3))
+        seen = problem.N / (rows.trained.N - rows.first)  # as if all rows of the descent had informed the posterior
+        loop.q = closed_form(statistics.scaled(seen), best.s2, "block", "elbo").posterior
+        loop.run(())
+        return self.score(start, best.k, best.score)
+
+    # Scores -----------------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def score(self, start: Start, k: int, rival: float = -math.inf, s2: float | None = None) -> Scored:
+        """The best noise and output scale for k neighbours; only a first look where that is far behind a rival's score.
+
+        The posterior of the features is that of the first noise variance, and once more that of the best if it is far from it.
+        """
+        begin = time.perf_counter()
+        most = max(TRIAL_ROWS, ROWS_A_FEATURE * start.features.n_features)
+        rows, best = GivenRows(start, self.scored, k, most), Scored(start, k, start.s2 if s2 is None else s2)
+        free = is_free(rows.trained)
+        scaled = free and outputscale(start.features) is not None
+        for _ in range(2):
+            first = best.s2
+            try:
+                form = closed_form(rows.statistics(first, exact=False), first, "joint", "elbo")
+            except NotPositiveDefiniteError:
+                break
+            best = self._scalars(best, partial(rows.density, form, scaled), rival, free)
+            if abs(math.log(best.s2 / first)) < math.log(FAR):
+                break
+        self.longest = max(self.longest, time.perf_counter() - begin)
+        return best
+
+    @staticmethod
+    def _scalars(at: Scored, density: Callable[[float], tuple[float, float]], rival: float, free: bool) -> Scored:
+        """The best noise variance near the present one, by a function that gives score and scale at another."""
+        seen: dict[float, tuple[float, float]] = {}
+
+        def cost(log_s2: float) -> float:
+            seen[log_s2] = density(math.exp(log_s2))
+            return -seen[log_s2][0]
+
+        middle = math.log(at.s2)
+        first = -cost(middle)
+        if free and first > rival - NEAR:
+            reach = (middle - math.log(REACH), middle + math.log(REACH))
+            minimize_scalar(cost, bounds=reach, method="bounded", options={"maxiter": TRIALS, "xatol": 0.05})
+        best = max(seen, key=lambda key: seen[key][0])
+        return replace(at, s2=math.exp(best), scale=seen[best][1], score=seen[best][0])
+
+
+def is_free(problem: Problem) -> bool:
+    """Whether the noise may be changed."""
+    return problem.noise is None and bool(gaussian(problem).likelihood.noise_covar.raw_noise.requires_grad)
+
+
+@torch.no_grad()
+def set_scalars(start: Start, s2: float, scale: float) -> None:
+    """Noise s2, then all variances times `scale`."""
+    likelihood, scaled = start.observation.likelihood, outputscale(start.features)
+    likelihood.noise = max(s2 * scale, 1.01 * float(likelihood.noise_covar.raw_noise_constraint.lower_bound))
+    if scaled is not None and scale != 1.0:
+        scaled.outputscale = scaled.outputscale * scale
+
+
+def in_units(statistics: Statistics, scale: float) -> Statistics:
+    """The statistics of y / sqrt(scale), which has the noise and the kernel of before all variances were multiplied."""
+    return replace(statistics, b=statistics.b / math.sqrt(scale), yy=statistics.yy / scale)
+
+
+def family_of(wanted: Family | Literal["auto"]) -> Family:
+    """The family of a posterior with neighbours: joint, unless blocks are asked for."""
+    return "block" if wanted == "block" else "joint"
