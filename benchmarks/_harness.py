@@ -82,10 +82,11 @@ class Cell(NamedTuple):
 
 def versions(model: str) -> dict[str, str]:
     """The versions of the libraries that a model's results depend on; "none" for one that is not installed."""
-    return {name: _version(name) for name in MODELS[model].libraries}
+    return {name: library_version(name) for name in MODELS[model].libraries}
 
 
-def _version(name: str) -> str:
+def library_version(name: str) -> str:
+    """The version of a library; "none" where it is not installed."""
     if name == "harmonicgp":
         return __version__  # of the sources in use, which need not be the ones installed
     try:
@@ -127,7 +128,11 @@ class Results:
 
     def forget(self, models: tuple[str, ...], quick: bool) -> None:
         """Drop the rows of some models, quick or full."""
-        self._write([row for row in self.rows if row["model"] not in models or row["quick"] != quick])
+        self.drop(lambda row: row["model"] in models and row["quick"] == quick)
+
+    def drop(self, unwanted: Callable[[Row], bool]) -> None:
+        """Leave out some rows."""
+        self._write([row for row in self.rows if not unwanted(row)])
 
     def _write(self, rows: list[Row]) -> None:
         write_text_atomically(self.path, "".join(json.dumps(row) + "\n" for row in rows))

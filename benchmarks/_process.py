@@ -40,7 +40,7 @@ def in_own_process(target: str, arguments: Row, timeout: float, threads: int) ->
             )
         except subprocess.TimeoutExpired:
             return {"error": f"timeout after {timeout:g} s"}
-        if done.returncode == 0:
+        if done.returncode == 0 and file.exists():
             row: Row = json.loads(file.read_text("utf-8"))
             return row
     if done.returncode < 0:

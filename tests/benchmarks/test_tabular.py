@@ -412,7 +412,7 @@ def test_wrong_names_are_refused(capsys):
 
 
 def test_a_model_that_is_not_installed_is_left_out(data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(_harness, "_version", lambda name: "none" if name == "lightgbm" else "1")
+    monkeypatch.setattr(_harness, "library_version", lambda name: "none" if name == "lightgbm" else "1")
     monkeypatch.setattr(tabular, "run_cell", made_up)
     monkeypatch.setattr(tabular, "machine", str)
     assert main(["--sets", "pol", "--output", str(tmp_path / "out")]) == 0
