@@ -45,6 +45,9 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.images --output $(OUTPUT)
 	$(BIN)/python -m benchmarks.growth --output $(OUTPUT)
 	$(BIN)/python -m benchmarks.memory --output $(OUTPUT)
+	$(BIN)/python -m benchmarks.prediction --quick --output $(OUTPUT)
+	$(BIN)/python -m benchmarks.neighbours --quick --sets smooth,tails --output $(OUTPUT)
+	$(BIN)/python -m benchmarks.budgets --quick --sets tails --output $(OUTPUT)
 	$(BIN)/python -m benchmarks.page --output $(OUTPUT)
 	$(BIN)/python -m benchmarks.gradient_batch
 

@@ -1,29 +1,24 @@
-"""What runs a suite: the tables, one fresh process for each cell, a file of results that a rerun goes on with.
-
-`python -m benchmarks._harness SET MODEL FOLD quick|full FILE` is one cell, started by `run_cell`.
-"""
+"""What runs a suite: the tables, one fresh process for each cell, a file of results that a rerun goes on with."""
 
 from __future__ import annotations
 
 import importlib
 import json
-import os
 import signal
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from benchmarks._data import load_npz
+from benchmarks._process import Row, in_own_process, peak_memory
 from benchmarks.peers import MODELS, QUICK, Array, Caps, Task
+from experiments._tables import load_table
 from harmonicgp import __version__
 from harmonicgp.io.container import write_text_atomically
 
@@ -31,11 +26,14 @@ THREADS = 2
 SINGLE = ("kin40k", "elevators", "pol", "keggdirected", "pumadyn32nm", "bike")
 POOLED = ("energy", "concrete", "wine")
 SETS = SINGLE + POOLED
-Row = dict[str, Any]
+LARGE = ("houseelectric", "flights3m")  #: of two and three million rows: only run when they are named
 
 
 def load_task(name: str, fold: int) -> Task:
     """A table with the mask of one test fold; the first target where there are several."""
+    if name == "flights3m":  # the file has no folds of its own
+        X, y, _ = load_table(name)
+        return Task(X, y, np.random.default_rng(0).integers(10, size=len(y)) == fold)
     data = load_npz(name)
     if name == "houseelectric":
         X, y = (np.asarray(data[key], np.float64) * data[f"{key.lower()}_scale"] for key in ("X", "y"))
@@ -70,7 +68,8 @@ class Cell(NamedTuple):
 
     def key(self) -> Row:
         """What a stored result must agree in, to count as this one."""
-        return {**self._asdict(), "versions": versions(self.model)}
+        revision = MODELS[self.model].revision
+        return {**self._asdict(), "versions": versions(self.model), **({"revision": revision} if revision else {})}
 
     @property
     def caps(self) -> Caps:
@@ -78,21 +77,32 @@ class Cell(NamedTuple):
         if self.quick:
             return QUICK
         # ten minutes for the ten folds of a pooled set together
-        return Caps(svgp_seconds=60.0) if self.set in POOLED else Caps()
+        return Caps(svgp_seconds=60.0, gpboost_seconds=60.0) if self.set in POOLED else Caps()
 
 
 def versions(model: str) -> dict[str, str]:
     """The versions of the libraries that a model's results depend on; "none" for one that is not installed."""
-    return {name: _version(name) for name in MODELS[model].libraries}
+    return {name: library_version(name) for name in MODELS[model].libraries}
 
 
-def _version(name: str) -> str:
+def library_version(name: str) -> str:
+    """The version of a library; "none" where it is not installed."""
     if name == "harmonicgp":
         return __version__  # of the sources in use, which need not be the ones installed
     try:
         return version(name)
     except PackageNotFoundError:
         return "none"
+
+
+class Keyed(Protocol):
+    """Something to measure, whose key a stored result must agree with."""
+
+    def key(self) -> Row:
+        """What it is, in JSON."""
+
+
+Item = TypeVar("Item", bound=Keyed)
 
 
 class Results:
@@ -107,10 +117,10 @@ class Results:
             except json.JSONDecodeError:
                 raise ValueError(f"line {number} of {path} is not JSON: delete that line, or the file.") from None
 
-    def find(self, cell: Cell) -> Row | None:
+    def find(self, cell: Keyed) -> Row | None:
         """The row of a cell, if it is there with these versions."""
         key = cell.key()
-        return next((row for row in self.rows if all(row[name] == value for name, value in key.items())), None)
+        return next((row for row in self.rows if all(row.get(name) == value for name, value in key.items())), None)
 
     def add(self, row: Row) -> None:
         """Store a row."""
@@ -118,7 +128,11 @@ class Results:
 
     def forget(self, models: tuple[str, ...], quick: bool) -> None:
         """Drop the rows of some models, quick or full."""
-        self._write([row for row in self.rows if row["model"] not in models or row["quick"] != quick])
+        self.drop(lambda row: row["model"] in models and row["quick"] == quick)
+
+    def drop(self, unwanted: Callable[[Row], bool]) -> None:
+        """Leave out some rows."""
+        self._write([row for row in self.rows if not unwanted(row)])
 
     def _write(self, rows: list[Row]) -> None:
         write_text_atomically(self.path, "".join(json.dumps(row) + "\n" for row in rows))
@@ -127,30 +141,30 @@ class Results:
 
 def run_cell(cell: Cell) -> Row:
     """Measure a cell in a process of its own; what goes wrong there is a row with an `error`."""
-    threads = {f"{name}_NUM_THREADS": str(THREADS) for name in ("OMP", "MKL", "OPENBLAS")}
-    root = str(Path(__file__).parents[1])
-    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "row.json"
-        command = [sys.executable, "-m", "benchmarks._harness", cell.set, cell.model, str(cell.fold)]
-        command += ["quick" if cell.quick else "full", str(file)]
-        try:
-            done = subprocess.run(
-                command,
-                env={**os.environ, **threads, "PYTHONPATH": path},
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=cell.caps.timeout,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return {**cell.key(), "error": f"timeout after {cell.caps.timeout:g} s"}
-        if done.returncode == 0:
-            return {**cell.key(), **json.loads(file.read_text("utf-8"))}
-    if done.returncode < 0:
-        return {**cell.key(), "error": f"killed by {signal.Signals(-done.returncode).name}"}
-    return {**cell.key(), "error": (done.stderr.strip().splitlines() or ["failed without a word"])[-1]}
+    return cell.key() | in_own_process("benchmarks._harness:measured", cell._asdict(), cell.caps.timeout, THREADS)
+
+
+def measured(**cell: Any) -> Row:
+    """`measure` of a cell's fields."""
+    return measure(Cell(**cell))
+
+
+def run_missing(
+    cells: Sequence[Item],
+    results: Results,
+    measure: Callable[[Item], Row],
+    name: Callable[[Item], str],
+    line: Callable[[Row], str],
+) -> None:
+    """Measure what is not there yet, a line for each cell."""
+    missing = [cell for cell in cells if results.find(cell) is None]
+    if len(missing) < len(cells):
+        print(f"{len(cells) - len(missing)} of {len(cells)} cells are there already in {results.path}", flush=True)
+    for number, cell in enumerate(missing, 1):
+        print(f"[{number}/{len(missing)}] {name(cell)}: ", end="", flush=True)
+        row = measure(cell)
+        results.add(row)
+        print(row.get("error") or line(row), flush=True)
 
 
 def measure(cell: Cell) -> Row:
@@ -162,21 +176,6 @@ def measure(cell: Cell) -> Row:
     outcome = model.run(task, cell.caps)
     shape = {"rows": task.X.shape[0], "columns": task.X.shape[1], "test_rows": int(task.test.sum())}
     return {**asdict(outcome), "memory": peak_memory() - before, **shape}
-
-
-def peak_memory() -> int:
-    """The most memory this process has held, in bytes.
-
-    On Linux from /proc: the figure of `getrusage` is at least the peak of the process that started this one.
-    """
-    try:
-        lines = Path("/proc/self/status").read_text("ascii").splitlines()
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-    except (OSError, StopIteration):
-        import resource
-
-        unit = 1 if sys.platform == "darwin" else 1024
-        return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 @contextmanager
@@ -191,9 +190,3 @@ def terminated_as_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-if __name__ == "__main__":
-    name, model_name, fold_number, size, target = sys.argv[1:]
-    result = measure(Cell(name, model_name, int(fold_number), size == "quick"))
-    write_text_atomically(Path(target), json.dumps(result))

@@ -16,7 +16,7 @@ import sys
 
 import torch
 
-from benchmarks._harness import peak_memory
+from benchmarks._process import peak_memory
 from benchmarks._rates import facts, machine_rates, output_of, publish, table
 from benchmarks.step import data, harmonic, our_step
 from harmonicgp.backend.memory import memory_kept

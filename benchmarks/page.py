@@ -2,8 +2,7 @@
 
     python -m benchmarks.page --output DIR
 
-Reads gram.md, step.md, images.md, growth.md, memory.md and quality.md where the suites have written them, and writes
-benchmarks.md beside them.
+Reads the pages of the suites, such as gram.md, where the suites have written them, and writes benchmarks.md beside them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pathlib import Path
 from benchmarks._rates import output_of
 from harmonicgp.io.container import write_text_atomically
 
-SUITES = ("gram", "step", "images", "quality", "growth", "memory")
+SUITES = ("gram", "step", "images", "quality", "growth", "memory", "prediction", "neighbours", "budgets")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -29,6 +29,10 @@ TINY = Caps(
     sklearn_search_rows=60,
     sklearn_iterations=20,
     trees=60,
+    gpboost_seconds=4.0,
+    gpboost_rows=120,
+    gpboost_search_rows=60,
+    gpboost_iterations=6,
 )
 
 
@@ -77,17 +81,14 @@ def test_every_model_learns_the_table(name, clock):
     assert outcome.rmse < 0.6  # of standardised y: a constant has 1
     assert outcome.coverage > 0.6
     assert outcome.seconds > 0
-    if name == "lightgbm":
-        assert outcome.nll is None
-    else:
-        assert outcome.nll < 1.0  # a constant has 1.42
+    assert outcome.nll < 1.0  # a constant has 1.42
     json.dumps(outcome.details)
 
 
-@pytest.mark.parametrize("name", ["svgp", "sklearn", "lightgbm"])
+@pytest.mark.parametrize("name", ["svgp", "sklearn", "lightgbm", "gpboost"])
 def test_scores_do_not_depend_on_the_units_of_y(name, clock):
     """All scores are of y in units of its training standard deviation."""
-    caps = Caps(**{**vars(TINY), "svgp_seconds": 1e-9, "sklearn_iterations": 2, "trees": 5})
+    caps = Caps(**{**vars(TINY), "svgp_seconds": 1e-9, "sklearn_iterations": 2, "trees": 5, "gpboost_iterations": 2})
     here = task()
     other = here._replace(y=1000 * here.y - 5)
     a, b = (MODELS[name].run(t, caps) for t in (here, other))
@@ -111,10 +112,14 @@ class OwnDistribution:
 
     elbo_, timings_, warnings_ = 0.0, {"train": 1.0}, ["beware"]
     symmetry_ = SimpleNamespace(name="one block")
+    neighbours_, notes_ = 20, ["columns were read"]
 
     def fit(self, X, y):
         assert 40 < y.mean() < 60  # the table as it is
         return self
+
+    def inducing_points(self):
+        return np.zeros((3, 2))
 
     def predict(self, X, return_std):
         assert return_std
@@ -135,7 +140,83 @@ def test_our_own_distribution_is_scored(monkeypatch):
     assert outcome.rmse == pytest.approx(np.sqrt(np.mean(error**2)))
     assert outcome.nll == pytest.approx(np.mean(math.log(2 * b) + error / b))
     assert outcome.coverage == pytest.approx(np.mean(error <= -b * math.log(0.05)))
-    assert outcome.note == "one block"
+    assert outcome.note == "one block, 20 neighbours"
+    assert (outcome.details["neighbours"], outcome.details["inducing"]) == (20, 3)
+    assert 0 <= outcome.details["fit_seconds"] <= outcome.seconds
+
+
+def test_the_density_of_trees_is_normal_with_the_spread_of_held_out_rows():
+    here = task()
+    outcome = MODELS["lightgbm"].run(here, TINY)
+    sd = outcome.details["std"]
+    expected = 0.5 * math.log(2 * math.pi * sd**2) + 0.5 * (outcome.rmse / sd) ** 2
+    assert outcome.nll == pytest.approx(expected)
+    assert 0.1 < sd < 0.9
+
+
+def test_gpboost_is_a_gp_given_its_neighbours():
+    """With all rows as neighbours its predictions are those of the exact GP at its parameters."""
+    X, y = columns(40)
+    here = Task(X, y, np.arange(40) < 20)
+    caps = Caps(gpboost_iterations=3)
+    outcome = peers.run_gpboost(here, caps)
+    noise, variance, *ranges = outcome.details["parameters"]
+    fold = standardised_fold(*here, dtype=torch.float64)
+    r = math.sqrt(3) * torch.cdist(fold.X / torch.tensor(ranges), fold.X / torch.tensor(ranges))
+    K = variance * (1 + r) * torch.exp(-r) + noise * torch.eye(20, dtype=torch.float64)
+    r = math.sqrt(3) * torch.cdist(fold.X_test / torch.tensor(ranges), fold.X / torch.tensor(ranges))
+    k = variance * (1 + r) * torch.exp(-r)
+    mean = (k @ torch.linalg.solve(K, fold.y)).numpy()
+    v = (variance + noise - (k @ torch.linalg.inv(K) * k).sum(1)).numpy()
+    rmse, nll, coverage = gaussian_scores(mean, v, fold.y_test.numpy())
+    assert (outcome.rmse, outcome.nll, outcome.coverage) == pytest.approx((rmse, nll, coverage), rel=1e-5)
+    assert outcome.note.endswith("iterations on 20 rows")
+
+
+class Slow:
+    """GPBoost whose iterations take a tenth of a second for 60 rows, on a clock of its own."""
+
+    now, asked = 0.0, []
+
+    def __init__(self, gp_coords, **options):
+        self.rows = len(gp_coords)
+
+    def set_prediction_data(self, num_neighbors_pred):
+        return self
+
+    def fit(self, y, params):
+        Slow.asked.append((self.rows, params["maxit"]))
+        Slow.now += params["maxit"] * self.rows / 600
+        self.ran, self.parameters = params["maxit"], params["init_cov_pars"]
+
+    def get_cov_pars(self, format_pandas):
+        return self.parameters
+
+    def _get_num_optim_iter(self):
+        return self.ran
+
+    def predict(self, y, cov_pars, gp_coords_pred, **options):
+        return {"mu": np.zeros(len(gp_coords_pred)), "var": np.ones(len(gp_coords_pred))}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "asked"),
+    [
+        (1e9, [(60, 1), (60, 49), (120, 1), (120, 49)]),
+        (1.45, [(60, 1), (60, 6), (120, 1), (120, 2)]),
+        (0.25, [(60, 1)]),  # another would be beyond half the time, one on all rows beyond all of it
+    ],
+)
+def test_gpboost_ends_in_time(seconds, asked, monkeypatch):
+    Slow.now, Slow.asked = 0.0, []
+    monkeypatch.setattr(peers, "time", SimpleNamespace(perf_counter=lambda: Slow.now))
+    monkeypatch.setattr(peers, "require", lambda *words: SimpleNamespace(GPModel=Slow))
+    outcome = peers.run_gpboost(
+        task(), Caps(gpboost_seconds=seconds, gpboost_rows=120, gpboost_search_rows=60, gpboost_test_rows=9)
+    )
+    assert Slow.asked == asked
+    assert outcome.seconds <= seconds
+    assert outcome.note.endswith(" on 120; 9 test rows")
 
 
 def test_gaussian_scores_by_hand():
@@ -327,11 +408,11 @@ def test_without_data_one_clear_line(monkeypatch, tmp_path, capsys):
 def test_wrong_names_are_refused(capsys):
     with pytest.raises(SystemExit):
         main(["--models", "svgp,gpflow"])
-    assert "gpflow: not one of harmonicgp, svgp, sklearn, lightgbm" in capsys.readouterr().err
+    assert "gpflow: not one of harmonicgp, svgp, sklearn, lightgbm, gpboost, gpboost-vif" in capsys.readouterr().err
 
 
 def test_a_model_that_is_not_installed_is_left_out(data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(_harness, "_version", lambda name: "none" if name == "lightgbm" else "1")
+    monkeypatch.setattr(_harness, "library_version", lambda name: "none" if name == "lightgbm" else "1")
     monkeypatch.setattr(tabular, "run_cell", made_up)
     monkeypatch.setattr(tabular, "machine", str)
     assert main(["--sets", "pol", "--output", str(tmp_path / "out")]) == 0
@@ -353,6 +434,35 @@ def test_folds_and_the_leak_are_checked(data):
     np.savez(data / "bike.npz", X=noise, y=y, test_mask=np.packbits(masks, axis=0))
     with pytest.raises(ValueError, match="do not add up to the target"):
         load_task("bike", 0)
+
+
+def test_large_sets_are_run_when_named(data, tmp_path, monkeypatch, capsys):
+    rng = np.random.default_rng(0)
+    X = np.column_stack((rng.integers(1, 7, 400), rng.integers(0, 3, 400), rng.integers(0, 3, 400)))
+    names, places = np.array(["month", "origin", "destination"]), np.array([[40.0, -70], [35, -100], [60, -150]])
+    y = rng.integers(-100, 400, 400)
+    np.savez(data / "flights3m.npz", X=np.int16(X), y=np.int16(y), feature_names=names, airport_latlon=places)
+    folds = [load_task("flights3m", fold) for fold in range(10)]
+    assert folds[0].X.shape == (400, 5)
+    assert (folds[0].y.min(), folds[0].y.max()) == (-60, 180)
+    assert (sum(fold.test.astype(int) for fold in folds) == 1).all()
+    assert set(_harness.LARGE).isdisjoint(Suite().sets)
+    ran = []
+    monkeypatch.setattr(tabular, "run_cell", lambda cell: ran.append(cell) or made_up(cell))
+    monkeypatch.setattr(tabular, "machine", str)
+    assert main(["--sets", "flights3m", "--models", "harmonicgp", "--output", str(tmp_path / "out")]) == 0
+    assert ran == [Cell("flights3m", "harmonicgp", 0)]
+    assert "clipped to -60 and 180" in (tmp_path / "out" / "benchmarks-tabular.md").read_text()
+
+
+def test_results_of_an_earlier_revision_do_not_count(tmp_path):
+    results, cell = Results(tmp_path / "a.jsonl"), Cell("wine", "lightgbm", 0)
+    earlier = made_up(cell, nll=None)
+    del earlier["revision"]
+    results.add(earlier)
+    assert results.find(cell) is None
+    results.add(made_up(cell))
+    assert results.find(cell)["nll"] == 0.2
 
 
 @pytest.mark.skipif(
