@@ -9,7 +9,7 @@ import torch
 from harmonicgp.backend.linalg import NotPositiveDefiniteError
 from harmonicgp.features import SparseFeatures
 from harmonicgp.features.nearest import Neighbours, earlier
-from harmonicgp.features.neighbours import ObservedRows, condition, neighbour_weights
+from harmonicgp.features.neighbours import ObservedRows, condition, residual_covariances
 from tests.inference.common import data, make_kernel
 
 
@@ -83,7 +83,7 @@ def test_equal_rows_without_noise_are_solved():
     view = SparseFeatures(make_kernel(), X[:1]).view
     near, present = X[None].expand(2, 3, 1), torch.ones(2, 3, dtype=torch.bool)
     with torch.no_grad():
-        weights = neighbour_weights(view, X[:2], near, torch.zeros(2, 3).double(), present)
+        weights = residual_covariances(view, X[:2], near, present).weights(torch.zeros(2, 3).double())
     assert torch.isfinite(weights.values).all()
     assert float(weights.variance.abs().max()) < 1e-6
 
@@ -93,7 +93,7 @@ def test_what_has_no_factor_is_refused_in_words():
     view = SparseFeatures(make_kernel(), X[:1]).view
     near, present = X[None].expand(2, 3, 1), torch.ones(2, 3, dtype=torch.bool)
     with pytest.raises(NotPositiveDefiniteError, match="larger noise"):
-        neighbour_weights(view, X[:2], near, torch.full((2, 3), -5.0).double(), present)
+        residual_covariances(view, X[:2], near, present).weights(torch.full((2, 3), -5.0).double())
 
 
 @pytest.mark.parametrize("change", ["shape", "nan", "negative"])

@@ -12,8 +12,8 @@ This is Vecchia's approximation of the residual. With all earlier rows it is exa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 
 import gpytorch
 import torch
@@ -78,6 +78,28 @@ class Weights:
 
 
 @dataclass(frozen=True)
+class ResidualCovariances:
+    """Covariances of the residual at n points and their neighbours, in float64."""
+
+    among: Tensor  #: c_NN, [n, k, k]
+    cross: Tensor  #: c_Ni, [n, k]; zero where there is no neighbour
+    prior: Tensor  #: c_ii, [n]
+    present: Tensor  #: [n, k]
+    rounding: Tensor  #: the least that is added to the diagonal, [n]
+
+    def weights(self, noise: Tensor) -> Weights:
+        """The weights for noise variances [n, k] of the neighbours."""
+        C = self.among + torch.diag_embed(torch.where(self.present, noise.double(), 1.0))
+        w = torch.cholesky_solve(self.cross[..., None], _factor(C, self.rounding))[..., 0]
+        return Weights(w, (self.prior - (self.cross * w).sum(-1)).clamp_min(0.0))
+
+    @classmethod
+    def joined(cls, parts: Sequence[ResidualCovariances]) -> ResidualCovariances:
+        """Those of all points."""
+        return cls(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(cls)))
+
+
+@dataclass(frozen=True)
 class Conditioned:
     """Points given their neighbours."""
 
@@ -85,6 +107,7 @@ class Conditioned:
     neighbours: Neighbours
     weights: Tensor  #: w, [n, k] in float64
     offset: Tensor  #: w'y_N, [P, n]
+    covariances: ResidualCovariances | None = None  #: from which w follows at any noise; None without neighbours
 
     def mix(self, values: Tensor) -> Tensor:
         """w'values_N of values [P, N] at the observed rows: [P, n]."""
@@ -99,34 +122,34 @@ def condition(whitened: Whitened, x: Tensor, observed: ObservedRows, neighbours:
     near, place = torch.unique(neighbours.rows, return_inverse=True)
     others = observed.part(near)
     if others.features is None:
-        together = whitened.dense(torch.cat((x, others.X)))
-        A, shapes = together.flat().mT.contiguous(), together.shapes  # [n + others, F]
+        evaluation = whitened.dense(torch.cat((x, others.X)))
+        A, shapes = evaluation.flat().mT.contiguous(), evaluation.shapes  # [n + others, F]
         a, near_a = A[: len(x)], A[len(x) :]
     else:
         evaluation = whitened.dense(x)
         a, near_a, shapes = evaluation.flat().mT, others.features, evaluation.shapes
-    parts = []
-    for rows in torch.arange(len(x), device=x.device).split(max(1, GATHERED // (neighbours.k * a.shape[1]))):
+    parts, covariances = [], []
+    # The backward pass of every piece fills a buffer for all rows: with gradients the batch is one piece.
+    size = len(x) if near_a.requires_grad else max(1, GATHERED // (neighbours.k * a.shape[1]))
+    for rows in torch.arange(len(x), device=x.device).split(size):
         index = place[rows]
         gathered = near_a.index_select(0, index.flatten()).unflatten(0, index.shape)  # [n, k, F]
         features, present = (a[rows], gathered), neighbours.present[rows]
-        weights = neighbour_weights(whitened.view, x[rows], others.X[index], others.noise[index], present, features)
+        c = residual_covariances(whitened.view, x[rows], others.X[index], present, features)
+        weights = c.weights(others.noise[index])
         w = weights.values.to(a.dtype)
         mixed = a[rows] - torch.bmm(w[:, None], gathered)[:, 0]
         parts.append((mixed, weights.variance.to(a.dtype), weights.values, (w * others.y[:, index]).sum(-1).mT))
+        covariances.append(c)
     mixed, variance, values, offset = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-    return Conditioned(_stacked(mixed, variance, shapes), neighbours, values, offset.mT)
+    together = ResidualCovariances.joined(covariances)
+    return Conditioned(_stacked(mixed, variance, shapes), neighbours, values, offset.mT, together)
 
 
-def neighbour_weights(
-    view: KernelView,
-    x: Tensor,
-    near: Tensor,
-    noise: Tensor,
-    present: Tensor,
-    features: tuple[Tensor, Tensor] | None = None,
-) -> Weights:
-    """The weights of neighbours `near` [n, k, d], of noise variances [n, k], for points x [n, d].
+def residual_covariances(
+    view: KernelView, x: Tensor, near: Tensor, present: Tensor, features: tuple[Tensor, Tensor] | None = None
+) -> ResidualCovariances:
+    """Covariances of the residual at points x [n, d] and their neighbours `near` [n, k, d].
 
     `features` are a(x) [n, F] and those of the neighbours [n, k, F]. Without them the residual is all of f.
     """
@@ -139,10 +162,7 @@ def neighbour_weights(
         cross = cross - torch.bmm(A, a[..., None])[..., 0]
         prior = prior - a.double().square().sum(-1)
     both = present[:, :, None] & present[:, None, :]
-    C = torch.where(both, K, 0.0) + torch.diag_embed(torch.where(present, noise.double(), 1.0))
-    cross = torch.where(present, cross, 0.0)
-    w = torch.cholesky_solve(cross[..., None], _factor(C, rounding))[..., 0]
-    return Weights(w, (prior - (cross * w).sum(-1)).clamp_min(0.0))
+    return ResidualCovariances(torch.where(both, K, 0.0), torch.where(present, cross, 0.0), prior, present, rounding)
 
 
 def _factor(C: Tensor, jitter: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from harmonicgp.backend.linalg import NotPositiveDefiniteError
 from harmonicgp.features.base import Features, Whitened
 from harmonicgp.features.evaluation import DenseEvaluation
 from harmonicgp.features.nearest import NearestIndex, Neighbours, earlier, tiles
-from harmonicgp.features.neighbours import Conditioned, ObservedRows, condition
+from harmonicgp.features.neighbours import Conditioned, ObservedRows, ResidualCovariances, condition
 from harmonicgp.features.residual import IndependentResidual
 from harmonicgp.inference.closed_form import ClosedForm, closed_form
 from harmonicgp.inference.posterior import Family
@@ -150,10 +150,49 @@ class GivenRows:
             variance[:, rows] = (v + part.evaluation.residual.variance).double()
         return mean, variance
 
-    def density(self, form: ClosedForm, scaled: bool, s2: float) -> tuple[float, float]:
+    def residuals(self, mu: Tensor) -> Tensor:
+        """What the features leave of the held-out rows' neighbours, y - A'mu for coefficients mu [P, F]: [P, n, k]."""
+        numbers, place = torch.unique(self.near.rows, return_inverse=True)
+        some = self.observed.part(numbers)
+        if some.features is not None:
+            told = mu.to(some.features.dtype) @ some.features.mT
+        else:
+            told = torch.cat([self.whitened.dense(part).project(mu) for part in some.X.split(4096)], 1)
+        return (some.y - told)[:, place].double()
+
+
+class HeldOutView:
+    """What a posterior of the features says of held-out rows at any noise variance.
+
+    Only the neighbours' weights are computed anew: the variance that v brings stays that of the first noise variance.
+    """
+
+    @torch.no_grad()
+    def __init__(self, rows: GivenRows, form: ClosedForm, s2: float) -> None:
+        assert rows.held is not None
+        left, pieces = rows.residuals(form.posterior.mean_vector()), list(rows.held_out(s2))
+        order = torch.cat([numbers for numbers, _ in pieces])
+        self.held, self.near, self.left = rows.held.part(order), rows.near.rows[order], left[:, order]
+        self.noise = partial(noise_of, rows.trained)
+        moments = [form.posterior.moments(part.evaluation) for _, part in pieces]
+        offsets = [part.offset for _, part in pieces]
+        mean = torch.cat([m + offset for (m, _), offset in zip(moments, offsets, strict=True)], 1).double()
+        weights = torch.cat([part.weights for _, part in pieces])
+        self.mean = mean - (weights * self.left).sum(-1)  # a'mu
+        self.variance = torch.cat([v for _, v in moments], 1).double()
+        known = [part.covariances for _, part in pieces if part.covariances is not None]
+        self.covariances = ResidualCovariances.joined(known) if known else None
+        if not known:  # no neighbours: all of the residual is left
+            self.variance += torch.cat([part.evaluation.residual.variance for _, part in pieces]).double()
+
+    @torch.no_grad()
+    def density(self, scaled: bool, s2: float) -> tuple[float, float]:
         """The mean log-density of a held-out row at a noise variance, and the best factor of all variances."""
-        assert self.held is not None
-        return log_density(self.held, *self.moments(form, s2), s2, scaled)
+        mean, variance = self.mean, self.variance
+        if self.covariances is not None:
+            weights = self.covariances.weights(self.noise(s2)[self.near])
+            mean, variance = mean + (weights.values * self.left).sum(-1), variance + weights.variance
+        return log_density(self.held, mean, variance, s2, scaled)
 
 
 def noise_of(problem: Problem, s2: float) -> Tensor:
@@ -317,7 +356,7 @@ class NeighbourSearch:
                 form = closed_form(rows.statistics(first, exact=False), first, "joint", "elbo")
             except NotPositiveDefiniteError:
                 break
-            best = self._scalars(best, partial(rows.density, form, scaled), rival, free)
+            best = self._scalars(best, partial(HeldOutView(rows, form, first).density, scaled), rival, free)
             if abs(math.log(best.s2 / first)) < math.log(FAR):
                 break
         self.longest = max(self.longest, time.perf_counter() - begin)

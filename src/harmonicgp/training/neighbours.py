@@ -12,7 +12,7 @@ from torch import Tensor
 
 from harmonicgp.features.base import Whitened
 from harmonicgp.features.nearest import Neighbours, earlier, tiles
-from harmonicgp.features.neighbours import Conditioned, ObservedRows, condition, neighbour_weights
+from harmonicgp.features.neighbours import Conditioned, ObservedRows, condition, residual_covariances
 from harmonicgp.inference.posterior import Posterior, VariationalPosterior
 from harmonicgp.kernels.metric import metric_coordinates
 from harmonicgp.likelihoods.observation import GaussianObservation
@@ -136,7 +136,7 @@ def learn_alone(
             return
         rows = draws.draw().to(problem.X.device)
         near, some, noise = table.part(rows), problem.part(rows + first), row_noise(problem)
-        weights = neighbour_weights(view, some.X, problem.X[near.rows], noise[near.rows], near.present)
+        weights = residual_covariances(view, some.X, problem.X[near.rows], near.present).weights(noise[near.rows])
         d = row_noise(some).double() + weights.variance
         error = y[:, rows + first].double() - (weights.values * y[:, near.rows].double()).sum(-1)
         loss = (0.5 * d.log() + 0.5 * error.square() / d).mean()
