@@ -107,15 +107,20 @@ class Conditioned:
     neighbours: Neighbours
     weights: Tensor  #: w, [n, k] in float64
     offset: Tensor  #: w'y_N, [P, n]
-    covariances: ResidualCovariances | None = None  #: from which w follows at any noise; None without neighbours
+    covariances: ResidualCovariances | None = None  #: from which w follows at any noise, where they are kept
 
     def mix(self, values: Tensor) -> Tensor:
         """w'values_N of values [P, N] at the observed rows: [P, n]."""
         return torch.einsum("nk,pnk->pn", self.weights.to(values.dtype), values[:, self.neighbours.rows])
 
 
-def condition(whitened: Whitened, x: Tensor, observed: ObservedRows, neighbours: Neighbours) -> Conditioned:
-    """Points x [n, d] given their neighbours among the observed rows; differentiable in features, kernel and noise."""
+def condition(
+    whitened: Whitened, x: Tensor, observed: ObservedRows, neighbours: Neighbours, keep: bool = False
+) -> Conditioned:
+    """Points x [n, d] given their neighbours among the observed rows; differentiable in features, kernel and noise.
+
+    With `keep` the result has the covariances of the residual too.
+    """
     if neighbours.k == 0:
         none = x.new_zeros(len(x), 0).double()
         return Conditioned(whitened.dense(x), neighbours, none, observed.y.new_zeros(len(observed.y), len(x)))
@@ -130,7 +135,7 @@ def condition(whitened: Whitened, x: Tensor, observed: ObservedRows, neighbours:
         a, near_a, shapes = evaluation.flat().mT, others.features, evaluation.shapes
     parts, covariances = [], []
     # The backward pass of every piece fills a buffer for all rows: with gradients the batch is one piece.
-    size = len(x) if near_a.requires_grad else max(1, GATHERED // (neighbours.k * a.shape[1]))
+    size = len(x) if near_a.requires_grad else max(1, GATHERED // (neighbours.k * max(a.shape[1], neighbours.k)))
     for rows in torch.arange(len(x), device=x.device).split(size):
         index = place[rows]
         gathered = near_a.index_select(0, index.flatten()).unflatten(0, index.shape)  # [n, k, F]
@@ -140,9 +145,9 @@ def condition(whitened: Whitened, x: Tensor, observed: ObservedRows, neighbours:
         w = weights.values.to(a.dtype)
         mixed = a[rows] - torch.bmm(w[:, None], gathered)[:, 0]
         parts.append((mixed, weights.variance.to(a.dtype), weights.values, (w * others.y[:, index]).sum(-1).mT))
-        covariances.append(c)
+        covariances += [c] if keep else []
     mixed, variance, values, offset = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-    together = ResidualCovariances.joined(covariances)
+    together = ResidualCovariances.joined(covariances) if keep else None
     return Conditioned(_stacked(mixed, variance, shapes), neighbours, values, offset.mT, together)
 
 

@@ -22,6 +22,9 @@ from harmonicgp.tables.encoder import Missing
 from harmonicgp.tables.targets import Transform
 from harmonicgp.training import Callback, Schedule
 
+#: Neighbours at most.
+MAX_NEIGHBOURS = 200
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
@@ -149,6 +152,11 @@ def check_regression_options(options: RegressionOptions, noise_std: Any = None) 
         if isinstance(options.neighbours, bool | str | None):
             raise TypeError(f'neighbours must be "auto" or a whole number, 0 for none; got {options.neighbours!r}.')
         k = whole_number(options.neighbours, "neighbours", 0)
+        if k > MAX_NEIGHBOURS:
+            raise ValueError(
+                f"neighbours must be at most {MAX_NEIGHBOURS}: a prediction solves a system of that size at every point; got "
+                f"{k}. For more of the data at once use more inducing points."
+            )
         if k > 0 and not options.is_gaussian:
             raise ValueError('neighbours are for likelihood="gaussian": use neighbours=0 with Student-t noise.')
     if options.likelihood == "student_t" and options.target_transform == "log":

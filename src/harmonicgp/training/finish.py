@@ -180,7 +180,8 @@ def _limits(constraint: gpytorch.constraints.Interval, unit: float = 1.0) -> tup
 def hold_out(problem: Problem, plan: Schedule) -> Split:
     """The rows to train on and, where scalars are refined or the fit is watched, rows kept out.
 
-    A row that stands for several equal ones may be on both sides: held out are rows of the table that it was made of.
+    A row that stands for several equal ones may be on both sides: held out are rows of the table that it was made of. Not so
+    where rows are set aside for neighbours, whose nearest row would be their own copy.
     """
     share = min(plan.validation_fraction, plan.max_validation / problem.size)
     refined = plan.refine and problem.observation.is_gaussian and problem.noise is None
@@ -189,7 +190,7 @@ def hold_out(problem: Problem, plan: Schedule) -> Split:
     if not wanted or share * problem.size < 20 or too_many:
         return Split(problem)
     generator = torch.Generator().manual_seed(plan.seed + 1)
-    if problem.counts is None:
+    if problem.counts is None or plan.set_aside:
         order = torch.randperm(problem.N, generator=generator, device="cpu").to(problem.X.device)
         n = int(share * problem.N)
         rows = order[:n].sort().values

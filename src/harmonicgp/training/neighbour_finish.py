@@ -141,7 +141,8 @@ def close(best: Scored, split: Split, plan: Schedule, wanted: Family | Literal["
     bound = (form.bound - 0.5 * P * n * math.log(scale)) / n - float(repeats(problem).mean())
     ending = Fit(start.features, start.observation, form.posterior, problem.mean, bound, validation=validation)
     observed = ObservedRows(problem.X, problem.centred(), row_noise(problem).detach())
-    ending.neighbourhood = Neighbourhood.of(getattr(start.features.view, "kernel", None), observed, best.k)
+    kernel = getattr(start.features.view, "kernel", None)
+    ending.neighbourhood = Neighbourhood.of(kernel, observed, min(best.k, len(observed)))
     return ending
 
 

@@ -132,12 +132,12 @@ class GivenRows:
         n = self.trained.N - self.first
         return sum_statistics(pieces(), self.trained.features.shapes, len(observed.y), n, True, exact)
 
-    def held_out(self, s2: float) -> Iterator[tuple[Tensor, Conditioned]]:
-        """The held-out rows given trained ones, tile by tile."""
+    def held_out(self, s2: float, keep: bool = False) -> Iterator[tuple[Tensor, Conditioned]]:
+        """The held-out rows given trained ones, tile by tile; with the covariances of the residual if they are to be kept."""
         assert self.held is not None
         observed = self.given(s2)
         for rows in self.held_tiles:
-            yield rows, condition(self.whitened, self.held.X[rows], observed, self.near.part(rows))
+            yield rows, condition(self.whitened, self.held.X[rows], observed, self.near.part(rows), keep)
 
     def moments(self, form: ClosedForm, s2: float) -> tuple[Tensor, Tensor]:
         """Mean and variance of f at the held-out rows, less the mean function, both [P, n]."""
@@ -170,7 +170,7 @@ class HeldOutView:
     @torch.no_grad()
     def __init__(self, rows: GivenRows, form: ClosedForm, s2: float) -> None:
         assert rows.held is not None
-        left, pieces = rows.residuals(form.posterior.mean_vector()), list(rows.held_out(s2))
+        left, pieces = rows.residuals(form.posterior.mean_vector()), list(rows.held_out(s2, keep=True))
         order = torch.cat([numbers for numbers, _ in pieces])
         self.held, self.near, self.left = rows.held.part(order), rows.near.rows[order], left[:, order]
         self.noise = partial(noise_of, rows.trained)

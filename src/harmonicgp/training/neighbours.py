@@ -23,6 +23,8 @@ from harmonicgp.training.schedule import Batches, Schedule
 TILE = 64
 #: Rows that the nearest-neighbour likelihood looks at, at most.
 MAX_ALONE = 20_000
+#: Pairs of neighbours that a step of it looks at, at most, which bounds its memory.
+PAIRS = 1 << 20
 
 
 class TileBatches(Batches):
@@ -128,6 +130,7 @@ def learn_alone(
         return
     optimizer = torch.optim.Adam(parameters, lr=rate, betas=(0.9, 0.99))
     schedule, first = Schedule(max_steps=steps), max(0, problem.N - MAX_ALONE)
+    batch = max(16, min(batch, PAIRS // max(k, 1) ** 2))
     draws, y = Batches(problem.N - first, batch, seed), problem.centred().detach()
     for step in range(steps):
         if step in (0, steps // 4, (6 * steps) // 10):  # the kernel's metric moves
