@@ -233,7 +233,7 @@ def test_a_round_of_which_nothing_comes_leaves_the_one_before(brief_search, monk
     def failing(data, candidate, trials, stage, *rest):
         row = trial(data, candidate, trials, stage, *rest)
         rounds.append(stage)
-        return row if stage is search.ROUNDS[0] else row | {"bound": None}
+        return row if stage is search.ROUNDS[0] else row | {"bound": None, "density": None}
 
     monkeypatch.setattr(search, "run_trial", failing)
     X, y = table()

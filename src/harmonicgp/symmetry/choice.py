@@ -289,11 +289,13 @@ class SymmetryChoice:
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.reason}" if self.reason else self.name]
+        judged = any(row.get("density") is not None for row in self.table)
         width = max((len(row["name"]) for row in self.table), default=0)
         if self.table:
             lines.append(
                 f"{'':2}{'candidate':{width}} {'warp':4} {'posterior':9} {'round':>5} {'points':>10} {'bound/row':>10} "
-                f"{'inputs':>8}"
+                + (f"{'held out':>10} " if judged else "")
+                + f"{'inputs':>8}"
             )
         for row in self.table:
             mark = "*" if row["chosen"] else ""
@@ -301,6 +303,8 @@ class SymmetryChoice:
             bound = f"{row['bound']:10.4f}" if row["bound"] is not None else f"{'failed':>10}"
             posterior = row["posterior"] if row["posterior"] == row["finish"] else f"{row['posterior']}*"
             p = f"p={row['p_value']:.2g}" if row.get("p_value") is not None else ""
+            if judged:
+                bound += f" {row['density']:10.4f}" if row.get("density") is not None else f" {'':>10}"
             lines.append(
                 f"{mark:2}{row['name']:{width}} {'yes' if row['warp'] else 'no':4} {posterior:9} "
                 f"{row['round']:5d} {points:>10} {bound} {p:>8}"
@@ -309,6 +313,8 @@ class SymmetryChoice:
             lines.append("  (block*: trained with independent blocks, finished jointly)")
         if len({row["round"] for row in self.table}) > 1:
             lines.append("  (a few of each round go on to the next, larger one; the last decides)")
+        if judged:
+            lines.append("  (held out: the density of held-out rows, with neighbours; where it is given, it decides)")
         return "\n".join(lines)
 
 

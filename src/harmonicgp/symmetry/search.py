@@ -1,4 +1,8 @@
-"""The search for a symmetry: candidates compared by the bounds of short fits at equal modelled cost."""
+"""The search for a symmetry: candidates compared by short fits at equal modelled cost.
+
+The bound of a short fit says which candidates go on. Where the model will have neighbours, which carry much of what the bound
+misses, the last rounds compare the density of held-out rows with neighbours instead.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ from harmonicgp.actions import Action
 from harmonicgp.features import Features
 from harmonicgp.features.nystrom import trace_error
 from harmonicgp.inference.statistics import MAX_DENSE
+from harmonicgp.likelihoods.observation import observe
 from harmonicgp.symmetry.candidates import Candidate, candidates, generated, guessed, offered
 from harmonicgp.symmetry.choice import MARGIN, SymmetryChoice, renumbered
 from harmonicgp.symmetry.cost import finish_cost, inducing_for, step_cost
@@ -26,6 +31,8 @@ from harmonicgp.symmetry.settings import ModelSettings, gradients_enabled
 from harmonicgp.tables.inputs import Columns, Inputs
 from harmonicgp.tables.rows import ModelRows
 from harmonicgp.training import Fit, Schedule, fit
+from harmonicgp.training.neighbour_search import held_out_density
+from harmonicgp.training.problem import Problem
 
 #: Different rows that it takes to say anything about their symmetry.
 DISTINCT = 20
@@ -49,6 +56,8 @@ class TrialRound:
 
 #: All candidates; the best few; and the best against one block for longer, since early leads do not always last.
 ROUNDS = (TrialRound(4_000, 128, 60, 512), TrialRound(8_000, 256, 50, 1024), TrialRound(8_000, 256, 150, 1024))
+#: The share of the rows of a round that is held out where those rows decide.
+HELD_OUT = 0.2
 #: How many go on from the first round.
 KEEP = 3
 
@@ -60,6 +69,11 @@ class TrialSettings:
     columns: Columns
     model: ModelSettings
     test_rows: int  #: rows that the test of the inputs takes
+    neighbours: int = 0  #: those of the model that is searched for; above 0, held-out rows decide
+
+    def judges(self, number: int) -> bool:
+        """Whether held-out rows decide a round."""
+        return self.neighbours > 0 and number > 1
 
 
 @gradients_enabled()
@@ -77,7 +91,8 @@ def search_symmetry(
     options = settings.options
     given = _generated(data, columns, settings, suggest) if actions is None else _offered(actions, columns, settings)
     shapes = _told_apart([_named(shape, columns, settings.encoding.names) for shape in given])
-    trials = TrialSettings(columns, settings, SUGGESTION_TEST_ROWS if suggest else TEST_ROWS)
+    k = 0 if suggest else settings.neighbours
+    trials = TrialSettings(columns, settings, SUGGESTION_TEST_ROWS if suggest else TEST_ROWS, k)
     until = settings.until(1.0 if suggest else SEARCH_SHARE)
     # disable=None: quiet where there is no terminal
     with tqdm(desc="search", unit=" fits", disable=None if options.progress else True, leave=False) as bar:
@@ -169,11 +184,12 @@ def compare(
                 break
             if progress is not None:
                 progress(candidate.name)
-            row = run_trial(part, candidate, trials, stage, evidence)
+            row = run_trial(part, candidate, trials, stage, evidence, trials.judges(number))
             cost += row["cost"]
             table.append(row | {"round": number, "key": candidate})
-            if row["bound"] is not None:
-                bounds[candidate] = row["bound"]
+            value = row["density"] if trials.judges(number) else row["bound"]
+            if value is not None:
+                bounds[candidate] = value
         if cut or not bounds:
             best = best or bounds  # a round cut short, or of which nothing came, decides only if it is the first
             break
@@ -181,7 +197,7 @@ def compare(
         standing = _next(best, family, shapes[0]) if number == 1 else _finalists(best)
         if len(standing) < 2:
             break
-    winner, reason = _winner(best, shapes[0])
+    winner, reason = _winner(best, shapes[0], "density of held-out rows" if trials.judges(decided) else "bound a row")
     for row in table:
         candidate = row.pop("key")
         row["chosen"] = row["round"] == decided and candidate == winner
@@ -208,7 +224,7 @@ def _finalists(best: dict[Candidate, float]) -> list[Candidate]:
     return [*[c for c in ranked if c.blocks == 1][:1], *[c for c in ranked[:1] if c.blocks > 1]]
 
 
-def _winner(best: dict[Candidate, float], plain: Candidate) -> tuple[Candidate, str]:
+def _winner(best: dict[Candidate, float], plain: Candidate, measure: str) -> tuple[Candidate, str]:
     if not best:
         return plain, "no short fit ended well, so one block was taken"
     first = max(best, key=lambda c: best[c])
@@ -217,7 +233,7 @@ def _winner(best: dict[Candidate, float], plain: Candidate) -> tuple[Candidate, 
     if rival is not None and first.blocks > 1 and best[first] < best[rival] + MARGIN:
         return rival, f"no symmetry beat one block by {MARGIN} nats a row at equal cost"
     if rival is None or first is rival:
-        return first, "the highest bound a row at equal cost"
+        return first, f"the highest {measure} at equal cost"
     return first, f"{best[first] - best[rival]:.3f} nats a row above one block at equal cost"
 
 
@@ -230,8 +246,9 @@ def run_trial(
     trials: TrialSettings,
     stage: TrialRound,
     evidence: dict[str, Evidence | None],
+    judged: bool = False,
 ) -> dict[str, Any]:
-    """A short fit: a row of the table, with its bound per row and its modelled cost.
+    """A short fit: a row of the table, with its bound per row, its modelled cost and, if `judged`, what it says of held-out rows.
 
     `evidence` holds how far moved inputs are from the others, by the names of candidates; new ones are added to it.
     """
@@ -252,6 +269,7 @@ def run_trial(
         "steps": stage.steps,
         "cost": stage.steps * step + finish_cost(action, m, N),
         "bound": None,
+        "density": None,  # of held-out rows, with neighbours
         "residual": None,  # share of the kernel that the inducing points leave, at the start
         "distance": None,  # of moved inputs from the others
         "p_value": None,
@@ -261,7 +279,8 @@ def run_trial(
             if candidate.name not in evidence:
                 evidence[candidate.name] = _evidence(data, candidate, columns, action, trials)
             row["distance"], row["p_value"] = evidence[candidate.name] or (None, None)
-        result, row["residual"] = _short_fit(data, candidate, settings, stage, inputs, m)
+        k = trials.neighbours if judged else 0
+        result, row["residual"], row["density"] = _short_fit(data, candidate, settings, stage, inputs, m, k)
     except (ValueError, ArithmeticError, RuntimeError) as error:
         return row | {"failure": str(error)}  # a candidate that cannot be fitted is out
     if np.isfinite(result.bound):
@@ -283,9 +302,9 @@ def _evidence(
 
 
 def _short_fit(
-    data: ModelRows, candidate: Candidate, settings: ModelSettings, stage: TrialRound, inputs: Inputs, m: int
-) -> tuple[Fit, float]:
-    """The fit, and the share of the kernel that the inducing points leave at its start."""
+    data: ModelRows, candidate: Candidate, settings: ModelSettings, stage: TrialRound, inputs: Inputs, m: int, k: int
+) -> tuple[Fit, float, float | None]:
+    """The fit, the share of the kernel that the inducing points leave at its start, and the density with k neighbours."""
     action, options = candidate.action(inputs), settings.options
     X, y, noise, counts = data.tensors(inputs, settings.dtype, settings.device)
     kernel = make_kernel(options.kernel, inputs, action, X, settings.seed)
@@ -296,22 +315,28 @@ def _short_fit(
         batch_size=min(stage.batch, len(data)),
         learning_rate=2 * options.learning_rate,
         refine=False,
+        validation_fraction=HELD_OUT if k else 0.0,
+        set_aside=k > 0,
         seed=settings.seed,
         progress=False,
         full_passes=1,
     )
+    likelihood = settings.likelihood()
     result = fit(
         features,
-        settings.likelihood(),
+        likelihood,
         X,
         y,
         noise=noise,
         counts=counts,
         family="auto" if options.posterior == "auto" and candidate.posterior == "block" else candidate.posterior,
-        bound=settings.options.bound_used,
+        bound=options.bound_used,
         schedule=schedule,
     )
-    return result, residual
+    if k == 0:
+        return result, residual, None
+    problem = Problem(features, observe(likelihood), X, y, None, noise, options.bound_used, counts)
+    return result, residual, held_out_density(problem, k, schedule)
 
 
 @torch.no_grad()

@@ -20,6 +20,7 @@ from harmonicgp.symmetry.options import ModelOptions, RegressionOptions, fresh_s
 from harmonicgp.tables.inputs import Columns
 from harmonicgp.tables.preprocessing import ClassificationPreprocessing, ColumnEncoding, RegressionPreprocessing
 from harmonicgp.tables.rows import ModelRows
+from harmonicgp.training.neighbour_search import NEIGHBOURS
 
 #: Up to this many rows a model has an inducing point for each: no search, no batches, no rows held out.
 SMALL = 2000
@@ -55,6 +56,14 @@ class ModelSettings:
     def small(self) -> bool:
         """Whether rows are so few that a search has nothing to gain."""
         return self.n_rows <= SMALL
+
+    @property
+    def neighbours(self) -> int:
+        """The neighbours that a comparison of models counts with; 0 where the model has none."""
+        k = getattr(self.options, "neighbours", 0)
+        if not self.is_gaussian or self.small:
+            return 0
+        return NEIGHBOURS if k == "auto" else int(k)
 
     def until(self, share: float = 1.0) -> float:
         """When a share of the time budget is over, of `time.perf_counter`."""

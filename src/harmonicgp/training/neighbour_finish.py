@@ -19,7 +19,7 @@ from harmonicgp.inference.neighbours import NeighbourPredictor
 from harmonicgp.inference.posterior import Family, Posterior
 from harmonicgp.inference.statistics import RowPiece, diagonal_blocks, sum_statistics
 from harmonicgp.kernels.metric import metric_coordinates
-from harmonicgp.training.finish import Split, Validation, finish, hold_out, outputscale
+from harmonicgp.training.finish import Split, Validation, finish, outputscale
 from harmonicgp.training.fit import Fit, finish_seconds
 from harmonicgp.training.neighbour_search import (
     AHEAD,
@@ -35,6 +35,7 @@ from harmonicgp.training.neighbour_search import (
     is_free,
     log_density,
     noise_of,
+    set_aside,
     set_scalars,
 )
 from harmonicgp.training.neighbours import gaussian, repeats, row_noise
@@ -59,9 +60,7 @@ def fit_neighbours(
     """
     begin, plan = time.perf_counter(), Schedule() if schedule is None else schedule
     observation = gaussian(problem)
-    split = hold_out(problem, replace(plan, set_aside=True))  # the rows that the first fit set aside, if it did
-    order = torch.randperm(split.trained.N, generator=torch.Generator().manual_seed(plan.seed + 2), device="cpu")
-    split = replace(split, trained=split.trained.part(order.to(problem.X.device)))
+    split = set_aside(problem, plan)
     start = Start(result.features, observation).copy()
     if split.held is None:
         if k == "auto":

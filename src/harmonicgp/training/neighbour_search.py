@@ -30,7 +30,7 @@ from harmonicgp.inference.posterior import Family
 from harmonicgp.inference.statistics import RowPiece, Statistics, sum_statistics
 from harmonicgp.kernels.metric import metric_coordinates
 from harmonicgp.likelihoods.observation import GaussianObservation
-from harmonicgp.training.finish import Split, outputscale
+from harmonicgp.training.finish import Split, hold_out, outputscale
 from harmonicgp.training.fit import TrainingLoop
 from harmonicgp.training.neighbours import NeighbourProblem, gaussian, learn_alone
 from harmonicgp.training.problem import Problem
@@ -392,6 +392,21 @@ def set_scalars(start: Start, s2: float, scale: float) -> None:
     likelihood.noise = max(s2 * scale, 1.01 * float(likelihood.noise_covar.raw_noise_constraint.lower_bound))
     if scaled is not None and scale != 1.0:
         scaled.outputscale = scaled.outputscale * scale
+
+
+def set_aside(problem: Problem, plan: Schedule) -> Split:
+    """The rows that a fit set aside by this plan, if it did, and the others in random order."""
+    split = hold_out(problem, replace(plan, set_aside=True))
+    order = torch.randperm(split.trained.N, generator=torch.Generator().manual_seed(plan.seed + 2), device="cpu")
+    return replace(split, trained=split.trained.part(order.to(problem.X.device)))
+
+
+def held_out_density(problem: Problem, k: int, plan: Schedule) -> float | None:
+    """What a fit says of the rows that it set aside, with k neighbours and at the best noise."""
+    split = set_aside(problem, plan)
+    if split.held is None:
+        return None
+    return NeighbourSearch(split, plan).score(Start(problem.features, gaussian(problem)), k).score
 
 
 def in_units(statistics: Statistics, scale: float) -> Statistics:
