@@ -177,7 +177,9 @@ def _n_inducing(settings: ModelSettings, action: Action | None, candidate: Candi
     if settings.small and action is None and settings.is_gaussian:
         return N
     batch = min(options.batch_size, N)
-    allowance = step_cost(None, min(ONE_BLOCK if outputs == 1 else ONE_BLOCK // 2, N), batch, "block")
+    # Neighbours carry what fewer points miss, unless a symmetry has shown that more of them pay.
+    width = ONE_BLOCK // (2 if outputs > 1 or (settings.neighbours and action is None) else 1)
+    allowance = step_cost(None, min(width, N), batch, "block")
     if options.time_budget is not None:
         rest = settings.until() - time.perf_counter()
         allowance = min(allowance, affordable(rest, N, options.max_steps, batch, settings.device))

@@ -58,6 +58,10 @@ class TrialRound:
 ROUNDS = (TrialRound(4_000, 128, 60, 512), TrialRound(8_000, 256, 50, 1024), TrialRound(8_000, 256, 150, 1024))
 #: The share of the rows of a round that is held out where those rows decide.
 HELD_OUT = 0.2
+#: Nats a row by which one block on other columns may be behind in the first round for symmetries of those to be tried.
+FAR_BEHIND = 0.1
+#: Nats a row on held-out rows by which a symmetry is ahead for good.
+CLEAR = 0.05
 #: How many go on from the first round.
 KEEP = 3
 
@@ -70,6 +74,7 @@ class TrialSettings:
     model: ModelSettings
     test_rows: int  #: rows that the test of the inputs takes
     neighbours: int = 0  #: those of the model that is searched for; above 0, held-out rows decide
+    hurried: bool = False  #: whether symmetries on columns that do badly in one block are left out
 
     def judges(self, number: int) -> bool:
         """Whether held-out rows decide a round."""
@@ -92,7 +97,9 @@ def search_symmetry(
     given = _generated(data, columns, settings, suggest) if actions is None else _offered(actions, columns, settings)
     shapes = _told_apart([_named(shape, columns, settings.encoding.names) for shape in given])
     k = 0 if suggest else settings.neighbours
-    trials = TrialSettings(columns, settings, SUGGESTION_TEST_ROWS if suggest else TEST_ROWS, k)
+    trials = TrialSettings(
+        columns, settings, SUGGESTION_TEST_ROWS if suggest else TEST_ROWS, k, not suggest and actions is None
+    )
     until = settings.until(1.0 if suggest else SEARCH_SHARE)
     # disable=None: quiet where there is no terminal
     with tqdm(desc="search", unit=" fits", disable=None if options.progress else True, leave=False) as bar:
@@ -171,14 +178,17 @@ def compare(
 ) -> SymmetryChoice:
     """The best of the candidates, of which the first is one block on raw columns; `until`, a time, cuts it short."""
     table: list[dict[str, Any]] = []
-    cost, standing, decided = 0.0, list(shapes), 1
+    cost, standing, decided, hopeless = 0.0, list(shapes), 1, 0
     best: dict[Candidate, float] = {}
     evidence: dict[str, Evidence | None] = {}
     family = trials.model.options.posterior
     for number, stage in enumerate(ROUNDS, start=1):
         rows = np.random.default_rng([trials.model.seed, number]).permutation(len(data))[: stage.rows]
-        part, bounds = data.part(np.sort(rows)), dict[Candidate, float]()
-        for candidate in standing:
+        part, bounds, cut = data.part(np.sort(rows)), dict[Candidate, float](), False
+        for candidate in sorted(standing, key=lambda c: c.blocks > 1):
+            if trials.hurried and _hopeless(candidate, bounds):
+                hopeless += 1
+                continue
             cut = bool(best or bounds) and time.perf_counter() > until
             if cut:
                 break
@@ -194,8 +204,9 @@ def compare(
             best = best or bounds  # a round cut short, or of which nothing came, decides only if it is the first
             break
         best, decided = bounds, number
-        standing = _next(best, family, shapes[0]) if number == 1 else _finalists(best)
-        if len(standing) < 2:
+        # With neighbours the last posterior is joint in any case.
+        standing = _next(best, "block" if trials.neighbours else family, shapes[0]) if number == 1 else _finalists(best)
+        if len(standing) < 2 or (trials.judges(number) and _is_clear(best, standing)):
             break
     winner, reason = _winner(best, shapes[0], "density of held-out rows" if trials.judges(decided) else "bound a row")
     for row in table:
@@ -203,8 +214,15 @@ def compare(
         row["chosen"] = row["round"] == decided and candidate == winner
     inputs = Inputs.fit(data.X[:100], None, trials.columns)
     tried = {candidate.name: candidate for candidate in shapes}
-    missed = len(shapes) > sum(row["round"] == 1 for row in table)
+    missed = len(shapes) > hopeless + sum(row["round"] == 1 for row in table)
     return SymmetryChoice(winner, winner.action(inputs), table, reason, cost, tried, trials.columns, cut=missed)
+
+
+def _hopeless(candidate: Candidate, bounds: dict[Candidate, float]) -> bool:
+    """Whether one block with the columns that this symmetry needs is so far behind that the symmetry cannot make it up."""
+    plain = {(c.axes, c.warp): bound for c, bound in bounds.items() if c.blocks == 1 and not c.periods}
+    alike = plain.get((candidate.axes, candidate.warp))
+    return candidate.blocks > 1 and alike is not None and alike < max(plain.values()) - FAR_BEHIND
 
 
 def _next(best: dict[Candidate, float], family: str, plain: Candidate) -> list[Candidate]:
@@ -222,6 +240,12 @@ def _finalists(best: dict[Candidate, float]) -> list[Candidate]:
     """The best of one block, and the best of all if that is another."""
     ranked = sorted(best, key=lambda c: -best[c])
     return [*[c for c in ranked if c.blocks == 1][:1], *[c for c in ranked[:1] if c.blocks > 1]]
+
+
+def _is_clear(best: dict[Candidate, float], finalists: list[Candidate]) -> bool:
+    """Whether another round would hardly change which of one block and a symmetry is taken."""
+    gain = best[finalists[1]] - best[finalists[0]]
+    return not MARGIN < gain < CLEAR
 
 
 def _winner(best: dict[Candidate, float], plain: Candidate, measure: str) -> tuple[Candidate, str]:

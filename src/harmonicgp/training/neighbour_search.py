@@ -56,6 +56,8 @@ ALONE_STEPS, DESCENT_STEPS = 200, 40
 DESCENT_BATCH = 512
 #: Nats a row by which neighbours must be ahead of independent residuals for the first fit not to be ended for a comparison.
 AHEAD = 0.05
+#: Features up to which descent is quick enough to be made without a time budget.
+SMALL = 512
 #: How far the noise is searched either way, and the output scale, as factors.
 REACH, SCALES = 30.0, (1e-3, 1e3)
 #: Rows at a time: those of a tile are near each other.
@@ -234,7 +236,7 @@ class NeighbourSearch:
     """Starts and moves, compared by the density of held-out rows.
 
     The moves are the nearest-neighbour likelihood alone, descent on the combined bound, and twice as many neighbours. Without a
-    time budget each is made once. With one they are made while they help and there is time, the most rewarding first.
+    time budget each is made once, descent where features are few. With one they are made while they help and there is time, the most rewarding first.
     """
 
     def __init__(self, split: Split, plan: Schedule, until: float = math.inf, reserve: float = 0.0) -> None:
@@ -253,7 +255,9 @@ class NeighbourSearch:
         best = self.score(start, NEIGHBOURS if k == "auto" else k)
         if k == "auto":
             self.independent = self.score(start, 0).score
-        moves: list[Move] = [self.alone, self.descend, *([self.double] if k == "auto" else [])]
+        moves: list[Move] = [self.alone, *([self.double] if k == "auto" else [])]
+        if math.isfinite(self.until) or start.features.n_features <= SMALL:
+            moves.insert(1, self.descend)
         best = self.climb(best, moves)
         left = self.until - time.perf_counter() - self.closing
         if math.isfinite(left) and left > 0.3 * (self.until - begin):
