@@ -14,6 +14,7 @@ from harmonicgp.features import HarmonicFeatures
 from harmonicgp.inducing import place
 from harmonicgp.io.specs import build_likelihood, likelihood_spec
 from harmonicgp.kernels import register_kernel
+from harmonicgp.kernels.metric import metric_coordinates
 from harmonicgp.kernels.records import product_features, random_features
 from harmonicgp.likelihoods import Observation, register_likelihood
 from harmonicgp.symmetry.suggest import suggest_symmetry
@@ -41,6 +42,9 @@ class SeasonKernel(gpytorch.kernels.Kernel):
         time = self.periodic(x1[..., :1], x2[..., :1], diag=diag)
         place = self.matern(x1[..., 1:], x2[..., 1:], diag=diag)
         return time * place if diag else time.to_dense() * place.to_dense()
+
+    def metric_coordinates(self, x):  # [n, d] -> [n, D]; their distances say which rows are neighbours
+        return torch.cat((metric_coordinates(self.periodic, x[:, :1]), metric_coordinates(self.matern, x[:, 1:])), -1)
 
 
 def season_features(kernel, generator, n):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from harmonicgp import Cyclic
-from harmonicgp.actions import Action, Longitude, Negation, Rotation
+from harmonicgp.actions import Action, Longitude, Negation, Rotation, Translation
 from harmonicgp.testing import assert_commuting, assert_cyclic, assert_decomposition, assert_invariant
 
 
@@ -52,6 +52,30 @@ def test_assert_invariant_names_element_and_pair():
         assert_invariant(kernel, Rotation((0, 1), 3), x)
     with pytest.raises(AssertionError, match="Hermitian"):
         assert_decomposition(kernel, Rotation((0, 1), 3), x)
+
+
+class Day(Translation):
+    """An action that names every place by a number from 0 to its period, also under the neutral element."""
+
+    def move(self, x, s):
+        return torch.remainder(x + s * (self.period / self.order), self.period)
+
+
+@pytest.mark.parametrize("action", [Day(0, 12.0, 4), Translation(0, 12.0, 4)])
+def test_assert_invariant_names_a_period_that_is_not_the_kernels(action):
+    kernel = gk.PeriodicKernel().double()
+    kernel.period_length = 24.0
+    x = torch.tensor([[1.0], [5.0], [14.0], [23.0]], dtype=torch.float64)
+    words = r"whole period of 12 along coordinate 0 changes k, by 0\.\d+ of its largest value: the period of the action is not"
+    with pytest.raises(AssertionError, match=words):
+        assert_invariant(kernel, action, x)
+
+
+def test_assert_invariant_names_a_neutral_element_that_moves_points():
+    action = Broken(1, lambda x, s: torch.remainder(x + 0 * s, 12.0))  # says nothing of a period
+    x = torch.tensor([[1.0], [14.0]], dtype=torch.float64)
+    with pytest.raises(AssertionError, match=r"the neutral element s = 0 moves .*, though it must leave k as it is"):
+        assert_invariant(gk.RBFKernel().double(), action, x)
 
 
 def test_assert_decomposition_catches_an_indefinite_function():

@@ -13,7 +13,7 @@ from harmonicgp.actions.base import Action, first_conflict
 from harmonicgp.groups import RESOLUTIONS
 from harmonicgp.kernels.functions import KernelLike, kernel_matrix
 from harmonicgp.kernels.harmonic import harmonic_gram
-from harmonicgp.kernels.invariance import largest_deviation
+from harmonicgp.kernels.invariance import largest_deviation, largest_lap
 
 __all__ = ["assert_commuting", "assert_cyclic", "assert_decomposition", "assert_invariant"]
 
@@ -127,8 +127,10 @@ def assert_invariant(kernel: KernelLike, action: Action, x: Tensor, tolerance: f
     """
     action.check(x)
     deviation = largest_deviation(kernel, action, x)
-    if deviation.share > (tolerance or _kernel_tolerance(x)):
-        raise AssertionError(f"the kernel is not invariant under {action!r}: {deviation}.")
+    if deviation.share > (tolerance := tolerance or _kernel_tolerance(x)):
+        lap = largest_lap(kernel, action, x)  # a wrong period breaks every element, even the neutral one
+        words = f"{lap}: the period of the action is not that of the kernel" if lap.share > tolerance else deviation
+        raise AssertionError(f"the kernel is not invariant under {action!r}: {words}.")
 
 
 def assert_decomposition(kernel: KernelLike, action: Action, x: Tensor, tolerance: float | None = None) -> None:

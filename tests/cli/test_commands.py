@@ -149,12 +149,26 @@ def test_neighbours_are_an_option_and_told(tmp_path):
     model = tmp_path / "model.hgp"
     few = ("--n-inducing", 8, "--max-steps", 3, "--symmetry", "none", "-o", model, "--quiet")
     run("fit", tmp_path / "waves.csv", "-t", "y", "--neighbours", 6, *few)
-    assert "6 training rows correct each prediction; the model file holds" in " ".join(
-        run("info", model).stdout.split()
-    )
+    assert "file holds all training rows: the nearest 6 correct" in " ".join(run("info", model).stdout.split())
     run("fit", tmp_path / "waves.csv", "-t", "y", "--neighbours", 0, *few)
-    assert "training rows" not in run("info", model).stdout
-    assert "--neighbours" in complaint("fit", tmp_path / "waves.csv", "-t", "y", "--neighbours", -1, *few, code=2)
+    assert "file      holds no training rows: inducing inputs" in run("info", model).stdout
+    for wrong in (-1, "many", "1.5"):
+        words = complaint("fit", tmp_path / "waves.csv", "-t", "y", "--neighbours", wrong, *few, code=2)
+        assert f"--neighbours takes auto or a whole number, 0 for none; got '{wrong}'" in words
+
+
+@pytest.mark.parametrize("neighbours", ["auto", 0])
+def test_an_exact_model_has_its_inputs_in_the_file_and_info_says_so(neighbours, tmp_path):
+    g = np.random.default_rng(0)
+    rows = pd.DataFrame({"a": g.uniform(0, 3, 60)})
+    rows.assign(y=np.sin(rows.a)).to_csv(tmp_path / "few.csv", index=False)
+    run("fit", tmp_path / "few.csv", "-t", "y", "-o", tmp_path / "m.hgp", "--max-steps", 3, "--neighbours", neighbours)
+    text = " ".join(run("info", tmp_path / "m.hgp").stdout.split())
+    assert "file holds the inputs of all training rows" in text
+
+
+def test_info_of_a_classifier_says_that_it_holds_no_rows(folder):
+    assert "holds no training rows" in run("info", folder / "kind.hgp").stdout
 
 
 def test_info_of_a_model_of_arrays(tmp_path):

@@ -39,7 +39,9 @@ def test_fit_and_predict(files):
     with xarray.open_dataset(files / "out.nc") as out:
         assert out.sst_mean.sizes == {"lat": 9, "lon": 18}
     assert not [path for path in files.iterdir() if path.name.startswith(".harmonicgp")]
-    assert "rbf, lengthscale" in run("info", files / "sst.hgp").stdout
+    said = run("info", files / "sst.hgp").stdout
+    assert "rbf, lengthscale" in said
+    assert "file      holds no training cells" in said
     table = files / "table.csv"
     table.write_text("x,y\n1,2\n")
     assert "netCDF" in complaint("predict", files / "sst.hgp", table, "-o", files / "out.csv", code=2)
@@ -82,7 +84,9 @@ def test_further_dimensions_and_covariates(files):
         xarray.Dataset({"sst": weeks + depth, "depth": depth}).to_netcdf(files / "deep.nc")
     told = run("fit", files / "deep.nc", "-t", "sst", "-o", files / "deep.hgp", "--covariate", "depth").stdout
     assert "longitude, latitude, week, depth" in told
-    assert "longitude, latitude, week, depth" in run("info", files / "deep.hgp").stdout
+    said = run("info", files / "deep.hgp").stdout
+    assert "longitude, latitude, week, depth" in said
+    assert "file      holds the inputs of all training rows" in said
     run("predict", files / "deep.hgp", files / "deep.nc", "-o", files / "out.nc", "-q")
     with xarray.open_dataset(files / "out.nc") as out, xarray.open_dataset(files / "deep.nc") as data:
         assert out.sst_mean.dims == ("week", "lat", "lon")

@@ -7,7 +7,7 @@ import html
 import numpy as np
 import pytest
 
-from harmonicgp.cli.words import count, did_you_mean, listing
+from harmonicgp.cli.words import Speaker, count, did_you_mean, listing
 from tests.cli.common import journal, run
 
 
@@ -39,6 +39,12 @@ def test_a_report_tells_of_what_is_new(diary, tmp_path):
     words = "1 of 120 rows lies beyond the data of the fit in wind: its error bar widens"
     assert words in " ".join(result.stdout.split())
     assert words in page
+
+
+def test_a_long_label_is_apart_from_its_text(capsys):
+    Speaker()("neighbours", "20")
+    Speaker()("note", "short")
+    assert capsys.readouterr().out == "neighbours 20\nnote      short\n"
 
 
 def test_small_words():

@@ -18,7 +18,7 @@ from harmonicgp.actions import (
     Rotation,
     Translation,
 )
-from harmonicgp.kernels import HarmonicKernel, harmonic_gram
+from harmonicgp.kernels import HarmonicKernel, check_invariant, harmonic_gram
 
 
 def _ard(*lengthscales):
@@ -85,6 +85,75 @@ def test_a_kernel_with_computed_parameters_is_checked_as_it_is():
 def test_frozen_equal_lengthscales_may_mix():
     kernel = _ard(0.5, 0.5, 2.0).requires_grad_(False)
     HarmonicKernel(kernel, Rotation((0, 1), 3))
+
+
+class TwoScales(gk.Kernel):
+    """A kernel of one's own with a scale for each column, equal at first."""
+
+    def __init__(self, *shape, raw=0.0):
+        super().__init__()
+        self.scales = torch.nn.ParameterList([torch.full(shape, raw) for _ in range(2 if not shape else 1)])
+
+    def forward(self, x1, x2, **params):
+        scale = torch.cat([s.reshape(-1) for s in self.scales]).exp()
+        return torch.exp(-torch.cdist(x1 * scale, x2 * scale).square())
+
+
+class OwnPeriod(gk.Kernel):
+    """A periodic kernel of one's own."""
+
+    def __init__(self, period):
+        super().__init__()
+        self.period = torch.nn.Parameter(torch.tensor(period, dtype=torch.float64))
+
+    def forward(self, x1, x2, **params):
+        return torch.cos(2 * torch.pi * (x1[..., :, None, 0] - x2[..., None, :, 0]) / self.period)
+
+
+@pytest.mark.parametrize("raw", [0.0, 1e-8, -3.0, 2.0])
+@pytest.mark.parametrize("shape", [(), (2,), (1, 2)])
+def test_scales_of_your_own_that_are_learned_apart_are_refused(shape, raw):
+    kernel = TwoScales(*shape, raw=raw)
+    before = {name: value.clone() for name, value in kernel.state_dict().items()}
+    for whole in (kernel, gk.ScaleKernel(kernel), kernel + gk.ConstantKernel()):
+        with pytest.raises(
+            ValueError, match=r"is invariant now, but no longer when training.*scales\.0.*one parameter"
+        ):
+            HarmonicKernel(whole, Rotation((0, 1), 4))
+    HarmonicKernel(kernel, Negation(), dim=2)  # which they do not disturb
+    check_invariant(kernel, Rotation((0, 1), 4))  # nothing is learned
+    HarmonicKernel(kernel.requires_grad_(False), Rotation((0, 1), 4))
+    for name, value in kernel.state_dict().items():
+        assert_close(value, before[name], atol=0, rtol=0)
+
+
+def test_variances_of_columns_that_are_learned_apart_are_refused():
+    kernel = gk.LinearKernel(ard_num_dims=2)
+    with pytest.raises(ValueError, match="is invariant now, but no longer"):
+        HarmonicKernel(kernel, Rotation((0, 1), 4))
+    HarmonicKernel(kernel, Negation([[0], [1]]))
+
+
+def test_a_period_of_your_own_that_is_learned_is_refused():
+    kernel, action = OwnPeriod(24.0), Translation(0, 24.0, 3)
+    with pytest.raises(
+        ValueError, match=r"learned parameters \(period\).*such as a period, with requires_grad_\(False\)"
+    ):
+        HarmonicKernel(kernel, action)
+    HarmonicKernel(kernel.requires_grad_(False), action)
+    with pytest.raises(ValueError, match="does not repeat along coordinate 0 after a period of 12"):
+        HarmonicKernel(kernel, Translation(0, 12.0, 3))
+
+
+@pytest.mark.parametrize("dim", [None, 3])
+def test_lengthscales_of_another_number_of_columns_are_named(dim):
+    for kernel in (gk.RBFKernel(ard_num_dims=2), gk.ScaleKernel(gk.RBFKernel(ard_num_dims=2))):
+        with pytest.raises(
+            ValueError, match=r"RBFKernel has lengthscales for 2 columns .* and the points have 3: give it"
+        ):
+            HarmonicKernel(kernel, Rotation((0, 2), 4), dim=dim)
+    with pytest.raises(ValueError, match="its active_dims name 1: give it ard_num_dims=1"):
+        HarmonicKernel(gk.RBFKernel(ard_num_dims=2, active_dims=[1]), Negation(), dim=dim)
 
 
 def test_a_function_of_unknown_width_asks_for_dim():

@@ -54,3 +54,35 @@ def test_a_kernel_of_your_own_says_what_is_near():
             return x.abs()
 
     assert metric_coordinates(Folded(), torch.tensor([[-2.0]])).tolist() == [[2.0]]
+
+
+def test_a_kernel_of_your_own_gets_the_columns_that_its_forward_gets():
+    class Folded(gk.RBFKernel):
+        def metric_coordinates(self, x):
+            assert x.dtype == torch.float64
+            return x.abs()
+
+    kernel = gk.ScaleKernel(Folded(active_dims=[1])) * gk.RBFKernel(active_dims=[0])
+    x = torch.tensor([[3.0, -2.0]])
+    assert metric_coordinates(kernel, x).shape == (1, 2)
+    assert metric_coordinates(kernel, x)[0, 0] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("points", "error", "words"),
+    [
+        (lambda x: x.numpy(), TypeError, "got ndarray"),
+        (lambda x: None, TypeError, "got NoneType"),
+        (lambda x: x + 0j, TypeError, "got torch.complex128"),
+        (lambda x: x[:, 0], ValueError, r"for 3 rows got shape \(3,\)"),
+        (lambda x: x[1:], ValueError, r"for 3 rows got shape \(2, 2\)"),
+        (lambda x: x.log(), ValueError, "row 1 holds a value that is NaN or infinite"),
+    ],
+)
+def test_wrong_coordinates_of_your_own_are_refused(points, error, words):
+    class Odd(gk.RBFKernel):
+        def metric_coordinates(self, x):
+            return points(x)
+
+    with pytest.raises(error, match=rf"Odd.metric_coordinates\(x\) must return a real tensor \[n, D\].*{words}"):
+        metric_coordinates(Odd(), torch.tensor([[1.0, 2.0], [0.5, -1.0], [3.0, 3.0]]))

@@ -108,6 +108,9 @@ def test_what_is_named_by_number_keeps_its_number():
     assert used(kernel=gk.RBFKernel()).used == (0, 1, 2, 3)
     assert used(symmetry=Translation(3, 24.0, 6), columns={3: ("periodic", 24.0)}).raw == {3}
     assert used(kernel=gk.PeriodicKernel(active_dims=[1])).raw == {1}
+    own = type("Own", (gk.Kernel,), {})()  # what it reads is not known
+    assert used(kernel=own).raw == set()
+    assert used(kernel=own, columns={1: ("periodic", 24.0)}).raw == {1}
     pixels = used(symmetry=Negation([3]), columns=("image", (2, 2)))
     assert (pixels.used, pixels.image) == ((0, 1, 2, 3), (2, 2))
 

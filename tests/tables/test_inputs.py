@@ -116,6 +116,22 @@ def test_constant_and_duplicate_columns_are_dropped_with_a_note():
     assert found.notes == ("constant columns are not used: c1.", "column c3 repeats c0 and is not used.")
 
 
+@pytest.mark.parametrize("outlier", [1e3, 1e9, -1e140])
+@pytest.mark.parametrize("digits", [None, 0])
+def test_an_outlier_does_not_make_columns_equal(outlier, digits):
+    x = np.random.default_rng(0).normal(size=(300, 2))
+    X = x if digits is None else x.round(digits)
+    X[-1] = outlier
+    assert columns(X).used == (0, 1)
+    copies = np.column_stack([X, 32 + 1.8 * X[:, 0], np.float32(-3 * X[:, 1] / abs(outlier))])
+    assert columns(copies).repeats == (2, 3)
+
+
+def test_rare_indicators_that_repeat_are_dropped():
+    rare = np.arange(400) % 100 == 0
+    assert columns(np.column_stack([rare, ~rare, np.roll(rare, 1)]).astype(float)).repeats == (1,)
+
+
 def test_one_constant_is_left_to_stand_on():
     assert columns(np.ones((5, 3))).used == (0,)
     assert columns(np.ones((5, 3)), kinds={2: ("periodic", 24.0)}).used == (2,)

@@ -8,7 +8,7 @@ from typing import Any
 from harmonicgp._extras import require
 from harmonicgp.backend.files import replacing_path
 from harmonicgp.cli.failures import UsageError
-from harmonicgp.cli.words import Speaker, count, did_you_mean, listing
+from harmonicgp.cli.words import Speaker, count, did_you_mean, listing, say_rows
 
 SUFFIXES = (".nc", ".nc4", ".cdf")
 
@@ -76,10 +76,12 @@ def say_field(model: Any, say: Speaker) -> None:
         size = f"{count(model.n_inducing_, 'inducing point')}, {model.regressor_.symmetry_.name}"
         say("inputs", listing(model.inputs_))
         say("kernel", f"{model.kernel_}, noise {model.noise_std_:.4g}; {size}")
+        say_rows(model.regressor_, say)
     else:
         size = f"{count(model.n_inducing_, 'latitude')}, frequencies to {model.t_max_}"
         lengthscale = f"lengthscale {model.lengthscale_:.4g} Earth radii"
         say("kernel", f"{model.kernel_}, {lengthscale}, noise {model.noise_std_:.4g}; {size}")
+        say("file", "holds no training cells: coefficients of waves stand for them")
     for note in model.notes_:
         say("note", note)
 

@@ -33,6 +33,14 @@ def choice(name: str, words: str, help: str) -> Any:
     return Option(name, metavar=f"<{words}>", help=help, callback=check)
 
 
+def _read_neighbours(value: str | None) -> int | str | None:
+    if value is None or value == "auto":
+        return value
+    if not value.isdecimal():
+        raise UsageError(f"--neighbours takes auto or a whole number, 0 for none; got {value!r}.")
+    return int(value)
+
+
 def _set_debug(ctx: typer.Context, value: bool) -> bool:
     if value:
         ctx.meta["harmonicgp.debug"] = True
@@ -98,12 +106,13 @@ CLASSIFY = Annotated[bool, Option("--classify", help="Take a numeric target as c
 LIKELIHOOD = Annotated[str | None, choice("--likelihood", "gaussian|student_t", "The noise; student_t bears outliers.")]
 CALIBRATION = Annotated[str | None, choice("--calibration", "conformal", "Correct intervals on rows held out.")]
 NEIGHBOURS = Annotated[
-    int | None,
+    str | None,
     Option(
         "--neighbours",
-        metavar="K",
-        min=0,
-        help="Training rows that correct a prediction; 0: none, and none in the file.",
+        metavar="<auto|K>",
+        help="Training rows that correct a prediction; 0: none, and none in the file. Up to 2,000 rows the model is exact: "
+        "it has none, and its file holds all inputs.",
+        callback=_read_neighbours,
     ),
 ]
 MAX_STEPS = Annotated[int | None, Option("--max-steps", metavar="N", min=1, help="At most so many steps.")]

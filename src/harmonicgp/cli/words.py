@@ -27,7 +27,7 @@ class Speaker:
         if not whole:
             text = textwrap.fill(text, max(width - 10, 40), break_long_words=False, break_on_hyphens=False)
         try:
-            print(f"{label:<10}" + text.replace("\n", "\n" + " " * 10), flush=True)
+            print(f"{label:<9} " + text.replace("\n", "\n" + " " * 10), flush=True)
         except BrokenPipeError:  # the file is the work, the words are not: go on
             mute()
 
@@ -78,16 +78,28 @@ def say_fit(model: Any, say: Speaker) -> None:
         symmetry = with_names(symmetry, choice.action, model.encoded_names_)
     symmetry += f": {choice.reason}" if choice.reason else ""
     say("symmetry", symmetry + ("; skewed columns made normal" if choice.candidate.warp else ""))
-    if model.neighbours_:
-        say(
-            "neighbours",
-            f"{model.neighbours_} training rows correct each prediction; the model file holds the training rows",
-        )
+    say_rows(model, say)
     say("fitted", f"{count(model.n_steps_, 'step')} in {sum(model.timings_.values()):.1f} s")
     for note in model.notes_:
         say("note", note)
     for warning in model.warnings_:
         warnings.warn(warning, stacklevel=2)
+
+
+def say_rows(model: Any, say: Speaker) -> None:
+    """Print whether the model's file holds training rows."""
+    from harmonicgp.report.case import is_exact
+
+    if model.neighbours_:
+        words = f"holds all training rows: the nearest {model.neighbours_} correct each prediction (neighbours)"
+    elif is_exact(model):
+        words = (
+            "holds the inputs of all training rows: an exact model has an inducing point at each. The targets are not stored, "
+            "but the posterior follows from them"
+        )
+    else:
+        words = "holds no training rows: inducing inputs stand for them, and may be close to some"
+    say("file", words)
 
 
 def say_novelty(novelty: Any, model: Any, say: Speaker) -> None:

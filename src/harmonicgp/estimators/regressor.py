@@ -61,7 +61,8 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator):
         calibration: "auto": where error bars did not cover as they say on the rows held out (up to 2,000 rows: each row in
             turn), their levels are recalibrated; "conformal": always, and those rows stay out of the posterior; None: never.
         neighbours: how many of the nearest training rows correct a prediction for what the inducing points miss; "auto": as many
-            as held-out rows ask for, or none. A model with neighbours keeps its training rows, also in its file; 0: none.
+            as held-out rows ask for, or none. A model with neighbours keeps its training rows, also in its file; 0: none
+            (an exact model keeps all inputs, whatever this is).
         max_steps: training steps, at most.
         batch_size: rows of a step.
         learning_rate: Adam's, for inducing points and hyper-parameters.

@@ -75,8 +75,8 @@ class HarmonicKernel:
 
     `kernel` is a GPyTorch kernel or a function k(x1, x2) -> [..., n1, n2]. It must be invariant,
     k(s.x, s.x') = k(x, x'); a cheap check on a few points says so at once, and `check=False` turns it off. The check here
-    also moves lengthscales that are still to be learned apart, since a kernel that is invariant only at its first values
-    would stop being so in training.
+    also moves parameters that are still to be learned, since a kernel that is invariant only at its first values would stop
+    being so in training.
 
     Examples:
         >>> import torch

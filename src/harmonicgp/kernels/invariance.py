@@ -18,6 +18,7 @@ from harmonicgp.kernels.globe import GlobeKernel
 
 #: How far k(s.x, s.x') may be from k(x, x'), as a share of sqrt(k(x, x) k(x', x')).
 TOLERANCE = 1e-5
+_LIBRARIES = ("gpytorch", "harmonicgp", "torch")
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,27 @@ class Deviation:
     def __str__(self) -> str:
         element = self.element[0] if len(self.element) == 1 else self.element
         before, after = (f"{z.real:.6g}" if z.imag == 0 else f"{z:.6g}" for z in (self.before, self.after))
-        return f"element s = {element} moves the pair of points {self.pair} from k = {before} to k = {after}"
+        words = f"element s = {element} moves the pair of points {self.pair} from k = {before} to k = {after}"
+        if any(self.element):
+            return words
+        return (
+            f"the neutral {words}, though it must leave k as it is (harmonicgp.testing.assert_cyclic checks the action)"
+        )
+
+
+@dataclass(frozen=True, order=True)
+class Lap:
+    """How far the kernel changes when one point of a pair goes once round a circle: its period must be the kernel's."""
+
+    share: float  #: of the largest |k(x, x')|
+    axis: int = 0
+    period: float = 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"moving a point by a whole period of {self.period:g} along coordinate {self.axis} changes k, by {self.share:.3g} "
+            "of its largest value"
+        )
 
 
 def largest_deviation(kernel: KernelLike, action: Action, x: Tensor, elements: Tensor | None = None) -> Deviation:
@@ -69,6 +90,19 @@ def largest_deviation(kernel: KernelLike, action: Action, x: Tensor, elements: T
     return worst
 
 
+def largest_lap(kernel: KernelLike, action: Action, x: Tensor) -> Lap:
+    """The circle of the action where going round once changes k(x, x') most, on rows of x [n, d]."""
+    laps = [Lap(0.0)]
+    with torch.no_grad():
+        for axis, period in action.periods.items():
+            shifted = x.clone()
+            shifted[:, axis] += period
+            K = kernel_matrix(kernel, x, x)
+            share = float((kernel_matrix(kernel, shifted, x) - K).abs().max() / K.abs().max())
+            laps.append(Lap(share, axis, period))
+    return max(laps)
+
+
 def check_invariant(
     kernel: KernelLike,
     action: Action,
@@ -79,8 +113,9 @@ def check_invariant(
     """Raise a `ValueError` that names the reason and a way out unless the kernel is invariant, on a few points.
 
     `dim` is the number of columns, `like` some of the user's own points. `learnable` also refuses a kernel that is
-    invariant only while its lengthscales, still to be learned, keep their first, equal values. The scale of trial points
-    comes from lengthscales and from `like`: a plain function without either is tried at scale 1 only.
+    invariant only while its parameters, still to be learned, keep their first values, such as equal lengthscales. The scale of
+    trial points comes from lengthscales and from `like`; a plain function or a class of one's own is also tried at the scales 1,
+    0.1 and 0.01.
 
     Examples:
         >>> from gpytorch.kernels import RBFKernel
@@ -89,26 +124,38 @@ def check_invariant(
     """
     d = _guess_dim(kernel, action) if dim is None else whole_number(dim, "dim", 1)
     action.check_dim(d, "the input")
-    given, kernel = _in_float64(kernel), _in_float64(kernel)
-    if learnable:
-        _spread_lengthscales(kernel)
+    original, given, kernel = kernel, _in_float64(kernel), _in_float64(kernel)
+    learned = _move_parameters(kernel) if learnable and kernel is not original else []
     name = type(kernel).__name__ if isinstance(kernel, torch.nn.Module) else "the kernel"
     for x in _trial_sets(kernel, action, d, like):
         _check_group_law(action, x)
         try:
             deviation = largest_deviation(kernel, action, x, _trial_elements(action))
-            lap = _largest_lap(kernel, action, x)
+            lap = largest_lap(kernel, action, x)
         except (RuntimeError, IndexError) as error:
+            if mismatch := _other_width(kernel, d):
+                raise ValueError(mismatch) from error
             if dim is not None:
                 raise
             raise ValueError(f"the kernel cannot be tried on points of {d} columns ({error}): give dim=.") from error
-        share, axis, period = lap
-        if max(deviation.share, share) > TOLERANCE:
-            around = f"moving a point by a whole period of {period:g} along coordinate {axis} changes k"
+        if max(deviation.share, lap.share) > TOLERANCE:
             raise ValueError(
-                f"{name} is not invariant under {action!r}: {around if share > deviation.share else deviation}. "
-                f"{_reason(given, kernel, action, x, lap)} (check=False skips this check.)"
+                f"{name} is not invariant under {action!r}: {lap if lap.share > deviation.share else deviation}. "
+                f"{_reason(given, kernel, action, x, lap, learned)} (check=False skips this check.)"
             )
+
+
+def _other_width(kernel: KernelLike, d: int) -> str:
+    """What is wrong with a kernel that has lengthscales for another number of columns than it gets; empty if nothing is."""
+    for part in _parts(kernel):
+        width = d if part.active_dims is None else len(part.active_dims)
+        if part.ard_num_dims and part.ard_num_dims not in (1, width):
+            reads = f"the points have {d}" if part.active_dims is None else f"its active_dims name {width}"
+            return (
+                f"{type(part).__name__} has lengthscales for {part.ard_num_dims} columns (ard_num_dims="
+                f"{part.ard_num_dims}), and {reads}: give it ard_num_dims={width}, or active_dims with the columns that it reads."
+            )
+    return ""
 
 
 def _guess_dim(kernel: KernelLike, action: Action) -> int:
@@ -130,6 +177,13 @@ def _parts(kernel: KernelLike) -> list[gpytorch.kernels.Kernel]:
     return [part for part in kernel.modules() if isinstance(part, gpytorch.kernels.Kernel)]
 
 
+def _is_own(kernel: KernelLike) -> bool:
+    """Whether the kernel is a function, or has a part of a class that neither GPyTorch nor this library defines."""
+    if not isinstance(kernel, torch.nn.Module):
+        return True
+    return any(type(module).__module__.partition(".")[0] not in _LIBRARIES for module in kernel.modules())
+
+
 def _active(part: gpytorch.kernels.Kernel, width: int | None = None) -> list[int]:
     """The columns that a kernel takes: of those it names, or its first `width`."""
     return list(range(width or part.ard_num_dims)) if part.active_dims is None else part.active_dims.tolist()
@@ -145,20 +199,17 @@ def _in_float64(kernel: KernelLike) -> KernelLike:
         return kernel
 
 
-def _spread_lengthscales(kernel: KernelLike) -> None:
-    """Move the learnable lengthscales of a copy apart, as training would."""
-    for part in _parts(kernel):
-        if (
-            getattr(part, "has_lengthscale", False)
-            and (part.ard_num_dims or 1) > 1
-            and part.raw_lengthscale.requires_grad
-        ):
-            steps = torch.arange(part.ard_num_dims, dtype=torch.float64, device=part.raw_lengthscale.device)
-            with torch.no_grad():
-                part.raw_lengthscale += 0.5 * torch.frac(0.618 * (steps + 1)).to(part.raw_lengthscale)
-        if isinstance(part, gpytorch.kernels.PeriodicKernel) and part.raw_period_length.requires_grad:
-            with torch.no_grad():
-                part.raw_period_length += 0.1
+def _move_parameters(kernel: KernelLike) -> list[str]:
+    """Move every number that a copy of a kernel still learns by a little of its own, as training would; their names."""
+    if not isinstance(kernel, torch.nn.Module):
+        return []
+    generator = torch.Generator(device="cpu").manual_seed(0)
+    free = {name: p for name, p in kernel.named_parameters() if p.requires_grad}
+    with torch.no_grad():
+        for p in free.values():
+            share = 0.2 + 0.8 * torch.rand(p.shape, generator=generator, dtype=torch.float64, device="cpu")
+            p.add_(0.01 * share.to(p) * p.abs().clamp_min(1.0))
+    return list(free)
 
 
 def _check_group_law(action: Action, x: Tensor) -> None:
@@ -189,14 +240,15 @@ def _trial_sets(kernel: KernelLike, action: Action, d: int, like: Sequence[Tenso
     generator = torch.Generator(device="cpu").manual_seed(0)
     generic = torch.randn(6, d, generator=generator, dtype=torch.float64, device="cpu")
     turns = torch.rand(6, d, generator=generator, dtype=torch.float64, device="cpu")
-    scales = [generic.new_ones(d)]
+    scales = [generic.new_full((d,), scale) for scale in ((1.0, 0.1, 0.01) if _is_own(kernel) else (1.0,))]
     for part in _parts(kernel):
         if getattr(part, "has_lengthscale", False):
             lengthscale = part.lengthscale.detach().double().cpu().reshape(-1)
             scales += [value.expand(d) for value in lengthscale.aminmax()]
-            if len(lengthscale) > 1:  # each coordinate at its own
+            columns = _active(part, len(lengthscale))
+            if len(lengthscale) == len(columns) > 1 and max(columns) < d:  # each coordinate at its own
                 scales.append(generic.new_ones(d))
-                scales[-1][_active(part)] = lengthscale
+                scales[-1][columns] = lengthscale
     globes = [_active(part, 2) for part in _parts(kernel) if isinstance(part, GlobeKernel)]
     sets: dict[tuple[float, ...], Tensor] = {}
     for scale in scales:
@@ -218,26 +270,14 @@ def _trial_sets(kernel: KernelLike, action: Action, d: int, like: Sequence[Tenso
     return [x if parameter is None else x.to(dtype=parameter.dtype, device=parameter.device) for x in result]
 
 
-def _largest_lap(kernel: KernelLike, action: Action, x: Tensor) -> tuple[float, int, float]:
-    """How far the kernel changes at most when one point goes once round a circle, the coordinate, and its period."""
-    laps = [(0.0, 0, 0.0)]
-    with torch.no_grad():
-        for axis, period in action.periods.items():
-            shifted = x.clone()
-            shifted[:, axis] += period
-            K = kernel_matrix(kernel, x, x)
-            share = float((kernel_matrix(kernel, shifted, x) - K).abs().max() / K.abs().max())
-            laps.append((share, axis, period))
-    return max(laps)
-
-
-def _reason(given: KernelLike, kernel: KernelLike, action: Action, x: Tensor, lap: tuple[float, int, float]) -> str:
-    """Why the kernel, whose lengthscales may have been moved apart from those given, is not invariant, and a way out."""
-    share, axis, period = lap
-    if share > TOLERANCE:
+def _reason(given: KernelLike, kernel: KernelLike, action: Action, x: Tensor, lap: Lap, learned: list[str]) -> str:
+    """Why the kernel, whose `learned` parameters may have been moved from those given, is not invariant, and a way out."""
+    at_first = bool(learned) and _holds(given, action, x)
+    periodic = any(isinstance(part, gpytorch.kernels.PeriodicKernel) for part in _parts(kernel))
+    if lap.share > TOLERANCE and (periodic or not at_first):
         return (
-            f"It does not repeat along coordinate {axis} after a period of {period:g}: use a PeriodicKernel "
-            f"with period_length={period:g} for that coordinate (and raw_period_length.requires_grad_(False), so that "
+            f"It does not repeat along coordinate {lap.axis} after a period of {lap.period:g}: use a PeriodicKernel "
+            f"with period_length={lap.period:g} for that coordinate (and raw_period_length.requires_grad_(False), so that "
             "training keeps it), a GlobeKernel for longitude and latitude, or a Negation."
         )
     d = x.shape[-1]
@@ -257,12 +297,25 @@ def _reason(given: KernelLike, kernel: KernelLike, action: Action, x: Tensor, la
                         "give them one lengthscale (no ard_num_dims), freeze them at one value, or choose an action that "
                         "leaves the coordinates apart, such as a Negation."
                     )
-            if not action.periods and float(image.abs().max()) > 1e-6:
+            if not at_first and not action.periods and float(image.abs().max()) > 1e-6:
                 return (
                     "The action turns about a point other than the origin, and the kernel depends on where the origin "
                     "is: subtract the mean from the inputs first, or use a stationary kernel."
                 )
+    if at_first:
+        names = ", ".join(learned[:8]) + (" ..." if len(learned) > 8 else "")
+        return (
+            f"It is invariant now, but no longer when training has moved its learned parameters ({names}). Make those that must "
+            "stay equal one parameter, such as lengthscales of coordinates that the action mixes. Freeze those that must keep "
+            "their value, such as a period, with requires_grad_(False)."
+        )
     return "Choose an action that keeps the kernel's value for every pair of points moved together, or another kernel."
+
+
+def _holds(kernel: KernelLike, action: Action, x: Tensor) -> bool:
+    """Whether the kernel is invariant on the points x."""
+    deviation = largest_deviation(kernel, action, x, _trial_elements(action))
+    return max(deviation.share, largest_lap(kernel, action, x).share) <= TOLERANCE
 
 
 def _unequal_pair(part: gpytorch.kernels.Kernel, mixing: Tensor) -> tuple[int, int, int, int] | None:

@@ -15,8 +15,11 @@ def metric_coordinates(kernel: object, x: Tensor) -> Tensor:
     """Points x [n, d] in the metric of a kernel, [n, D] in float32.
 
     Columns are divided by their lengthscales, a period becomes a circle, longitude and latitude a point of the unit sphere. The
-    parts of a sum or a product stand side by side. A kernel without a lengthscale leaves its columns as they are. A kernel of
-    your own can say better with a method `metric_coordinates(x)`.
+    parts of a sum or a product stand side by side. A kernel without a lengthscale leaves its columns as they are.
+
+    A kernel of your own can say better with a method `metric_coordinates(x)`: from x [n, d] in float64, the columns that its
+    `forward` gets, to a real tensor [n, D]. The Euclidean distance of its rows must order points as the kernel does: the nearer,
+    the larger k(x, x') is. It is called without gradients.
 
     Examples:
         >>> import torch
@@ -33,13 +36,12 @@ def metric_coordinates(kernel: object, x: Tensor) -> Tensor:
 
 
 def _coordinates(kernel: gpytorch.kernels.Kernel, x: Tensor) -> Tensor:
-    if hasattr(kernel, "metric_coordinates"):
-        given: Tensor = kernel.metric_coordinates(x)
-        return given
     is_scale = isinstance(kernel, gpytorch.kernels.ScaleKernel)  # takes its base's active_dims for its own
     selects = not is_scale or kernel.base_kernel.active_dims is None
     if selects and kernel.active_dims is not None:
         x = x.index_select(-1, kernel.active_dims)
+    if hasattr(kernel, "metric_coordinates"):
+        return _checked(kernel.metric_coordinates(x), len(x), type(kernel).__name__)
     if is_scale:
         return _coordinates(kernel.base_kernel, x)
     if isinstance(kernel, gpytorch.kernels.AdditiveKernel | gpytorch.kernels.ProductKernel):
@@ -53,3 +55,19 @@ def _coordinates(kernel: gpytorch.kernels.Kernel, x: Tensor) -> Tensor:
         )
     lengthscale = getattr(kernel, "lengthscale", None)
     return x if lengthscale is None else x / lengthscale.double().reshape(-1)
+
+
+def _checked(points: object, n: int, name: str) -> Tensor:
+    """What a kernel of one's own returned, if it is as it must be."""
+    must = f"{name}.metric_coordinates(x) must return a real tensor [n, D], one row for each row of x"
+    if not isinstance(points, Tensor):
+        raise TypeError(f"{must}; got {type(points).__name__}.")
+    if points.is_complex():
+        raise TypeError(f"{must}; got {points.dtype}.")
+    if points.dim() != 2 or len(points) != n:
+        raise ValueError(f"{must}; for {n} rows got shape {tuple(points.shape)}.")
+    finite = torch.isfinite(points).all(-1)
+    if not bool(finite.all()):
+        row = int((~finite).to(torch.uint8).argmax())
+        raise ValueError(f"{must}; row {row} holds a value that is NaN or infinite: {points[row].tolist()[:8]}.")
+    return points

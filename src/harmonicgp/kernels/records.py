@@ -53,7 +53,11 @@ def register_kernel(
 ) -> None:
     """Tell the library about a class of kernels of your own.
 
-    A kernel works in features and estimators without this. Registered, it can be saved, and more:
+    A kernel works in features and estimators without this. Registered, it can be saved, and more.
+
+    Neighbours are found by a method of the class, not by an argument here: `metric_coordinates(x)`, from x [n, d] in float64 to a
+    real tensor [n, D] whose Euclidean distances order points as the kernel does. Without it, columns are divided by the kernel's
+    `lengthscale`, or count as they are if it has none (`harmonicgp.kernels.metric.metric_coordinates`).
 
     Args:
         name: the name in files. Call this before you save, and before you load.

@@ -28,6 +28,18 @@ MOST_POINTS = 5000
 MOST_TARGETS = 6  #: targets with pictures of their own
 
 
+def is_exact(model: Any) -> bool:
+    """Whether a model has an inducing point at every row of its fit, as small tables under Gaussian noise have."""
+    symmetry = getattr(model, "symmetry_", None)
+    if getattr(model, "likelihood", None) != "gaussian" or getattr(symmetry, "action", None):
+        return False
+    if (validation := getattr(model, "validation_", None)) is not None:
+        return bool(validation.get("method") == "leave-one-out")
+    if getattr(model, "n_inducing", None) != "auto":  # files of older versions hold no scores of exact models
+        return False
+    return getattr(symmetry, "origin", None) == "few rows" or (getattr(model, "validation_fraction", None) or 0) > 0
+
+
 @dataclass(frozen=True)
 class Case:
     """A fitted model and the rows it is scored on. Pictures show the rows `sample`, at most 5000."""
@@ -73,14 +85,8 @@ class Case:
 
     @property
     def exact(self) -> bool:
-        """Whether the model has an inducing point at every row of its fit, as small tables under Gaussian noise have."""
-        if self.fact("likelihood", None) != "gaussian" or getattr(self.fact("symmetry_", None), "action", None):
-            return False
-        if (validation := self.fact("validation_", None)) is not None:
-            return bool(validation.get("method") == "leave-one-out")
-        if self.fact("n_inducing", None) != "auto":  # files of older versions hold no scores of exact models
-            return False
-        return self.origin == "few rows" or self.fact("validation_fraction", 0) > 0
+        """Whether the model is exact."""
+        return is_exact(self.model)
 
     @property
     def encoded_names(self) -> list[str]:

@@ -261,11 +261,23 @@ def _duplicates(
     originals: dict[int, int] = {}
     for i, j in enumerate(columns):
         for earlier in np.flatnonzero(np.abs(correlation[i, :i]) > 1 - 1e-9):
-            sign = np.sign(correlation[i, earlier])
-            if columns[earlier] not in originals and np.abs(standard[:, i] - sign * standard[:, earlier]).max() < 1e-6:
+            if columns[earlier] not in originals and _repeats(X[:, j], X[:, columns[earlier]]):
                 originals[j] = columns[earlier]
                 break
     return originals
+
+
+def _repeats(x: Array, other: Array) -> bool:
+    """Whether x is a multiple of the other column plus a constant, in every row.
+
+    The rounding that is allowed is a share of the bulk of x, and of each row itself: a correlation would look at outliers alone.
+    """
+    row = int(other.argpartition(len(other) // 2)[len(other) // 2])  # the median: a row amid the others
+    u, v = other - other[row], x - x[row]
+    farthest = int(np.abs(u).argmax())
+    values = np.unique(x)
+    bulk = np.median(np.abs(values - np.median(values)))
+    return bool((np.abs(v - v[farthest] / u[farthest] * u) <= 1e-6 * (bulk + np.abs(v))).all())
 
 
 def _column(name: str) -> str:
