@@ -124,7 +124,9 @@ def _gaussian(
             _limits(observation.likelihood.noise_covar.raw_noise_constraint) if noise_free else (s2, s2),
             (1.0, 1.0) if scaled is None else _limits(scaled.raw_outputscale_constraint, float(scaled.outputscale)),
         )
-        found = refine(statistics, evaluation, out.centred(), s2, family, *limits, counts=out.counts)
+        found = refine(
+            statistics, evaluation, out.centred(), s2, family, *limits, counts=None if plan.set_aside else out.counts
+        )
     said = closed_form(statistics, found.s2, family, name, found.scale).posterior
     validation = _said(split, evaluation, said, found.scale)
     last = known if plan.keep_out else problem

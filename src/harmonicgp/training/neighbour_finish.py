@@ -105,7 +105,7 @@ def _finished(result: Fit, problem: Problem, split: Split, plan: Schedule, famil
         return result
     if result.validation is not None and (result.refinement is not None or not plan.refine):
         return result
-    ending = finish(problem, result.posterior, family, split, plan)
+    ending = finish(problem, result.posterior, family, split, replace(plan, set_aside=True))
     return replace(
         result,
         posterior=ending.posterior,
@@ -126,7 +126,7 @@ def close(best: Scored, split: Split, plan: Schedule, wanted: Family | Literal["
         mean, variance = rows.moments(closed_form(statistics, s2, family, "elbo"), s2)
         if is_free(problem) and outputscale(best.start.features) is not None:
             scale = log_density(held, mean, variance, s2, True)[1]
-        validation = Validation(split.rows, held.latent(mean), scale * variance, held.counts)
+        validation = Validation(split.rows, held.latent(mean), scale * variance)
         if not plan.keep_out:
             y, noise = held.centred(), noise_of(held, s2)
             pieces = (given_piece(part, y[:, i], noise[i], s2) for i, part in rows.held_out(s2))

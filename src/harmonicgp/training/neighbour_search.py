@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -56,7 +56,7 @@ ALONE_STEPS, DESCENT_STEPS = 200, 40
 DESCENT_BATCH = 512
 #: Nats a row by which neighbours must be ahead of independent residuals for the first fit not to be ended for a comparison.
 AHEAD = 0.05
-#: Features up to which descent is quick enough to be made without a time budget.
+#: Features up to which descent is quick enough to be made without a time budget; twice as many for a start of its own.
 SMALL = 512
 #: How far the noise is searched either way, and the output scale, as factors.
 REACH, SCALES = 30.0, (1e-3, 1e3)
@@ -211,8 +211,11 @@ def given_piece(given: Conditioned, y: Tensor, noise: Tensor, s2: float) -> RowP
 
 
 def log_density(held: Problem, mean: Tensor, variance: Tensor, s2: float, scaled: bool = False) -> tuple[float, float]:
-    """The mean log-density of a held-out row from the moments of f, and, if `scaled`, the best factor of all variances."""
-    counts = torch.ones_like(held.y[0]) if held.counts is None else held.counts
+    """The mean log-density of a held-out row from the moments of f, and, if `scaled`, the best factor of all variances.
+
+    A row that stands for several equal ones says no more than one: their common error would decide all.
+    """
+    counts = torch.ones_like(held.y[0]) if held.counts is None else held.counts.clamp_max(1.0)
     c = counts.double() / (len(mean) * counts.double().sum())
     total = variance.double() + s2 + (0.0 if held.noise is None else held.noise.double())
     error = (held.centred().double() - mean).square() / total
@@ -236,7 +239,8 @@ class NeighbourSearch:
     """Starts and moves, compared by the density of held-out rows.
 
     The moves are the nearest-neighbour likelihood alone, descent on the combined bound, and twice as many neighbours. Without a
-    time budget each is made once, descent where features are few. With one they are made while they help and there is time, the most rewarding first.
+    time budget each is made once, the first two where features are few. With one they are made while they help and there is
+    time, the most rewarding first.
     """
 
     def __init__(self, split: Split, plan: Schedule, until: float = math.inf, reserve: float = 0.0) -> None:
@@ -255,17 +259,16 @@ class NeighbourSearch:
         best = self.score(start, NEIGHBOURS if k == "auto" else k)
         if k == "auto":
             self.independent = self.score(start, 0).score
-        moves: list[Move] = [self.alone, *([self.double] if k == "auto" else [])]
-        if math.isfinite(self.until) or start.features.n_features <= SMALL:
-            moves.insert(1, self.descend)
-        best = self.climb(best, moves)
+        F, budget = start.features.n_features, math.isfinite(self.until)
+        wanted = {self.alone: budget or F <= 2 * SMALL, self.descend: budget or F <= SMALL, self.double: k == "auto"}
+        best = self.climb(best, [move for move, is_wanted in wanted.items() if is_wanted])
         left = self.until - time.perf_counter() - self.closing
         if math.isfinite(left) and left > 0.3 * (self.until - begin):
             names = "more steps" + (" and more neighbours" if k == "auto" else "")
             self.note = f"the fit ended {left:.0f} s before its time budget: {names} no longer helped on held-out rows."
         return best
 
-    def climb(self, best: Scored, moves: list[Move]) -> Scored:
+    def climb(self, best: Scored, moves: Sequence[Move]) -> Scored:
         """The best after these moves."""
         rewards, made = dict.fromkeys(moves, math.inf), dict.fromkeys(moves, 0)  # nats a second
         while rewards and self.has_time(2.0):
