@@ -24,6 +24,7 @@ from harmonicgp.training.fit import Fit, finish_seconds
 from harmonicgp.training.neighbour_search import (
     AHEAD,
     GAIN,
+    MAX_GIVEN,
     TILE,
     GivenRows,
     NeighbourSearch,
@@ -73,7 +74,7 @@ def fit_neighbours(
         until = math.inf if plan.time_budget is None else begin + plan.time_budget
         search = NeighbourSearch(split, plan, until, reserve)
         best = search.run(start, k)
-        ending, note = close(best, split, plan, family), search.note
+        ending, note = close(best, split, plan, family, search.given), search.note
         if k == "auto" and best.score < search.independent + AHEAD:
             ending = _better(ending, result, problem, split, plan, family)
     seconds = {**result.seconds, "neighbours": time.perf_counter() - begin}
@@ -117,10 +118,13 @@ def _finished(result: Fit, problem: Problem, split: Split, plan: Schedule, famil
 
 
 @torch.no_grad()
-def close(best: Scored, split: Split, plan: Schedule, wanted: Family | Literal["auto"]) -> Fit:
-    """The posterior from all rows, and what it said of held-out rows before it saw them."""
+def close(best: Scored, split: Split, plan: Schedule, wanted: Family | Literal["auto"], most: int = MAX_GIVEN) -> Fit:
+    """The posterior, and what it said of held-out rows before it saw them.
+
+    `most` rows inform it, each given its neighbours among all.
+    """
     family = family_of(wanted)
-    rows, s2, scale = GivenRows(best.start, split, best.k), best.s2, best.scale
+    rows, s2, scale = GivenRows(best.start, split, best.k, most), best.s2, best.scale
     statistics, problem, held, validation = rows.statistics(s2), rows.trained, rows.held, None
     if held is not None and split.rows is not None:
         mean, variance = rows.moments(closed_form(statistics, s2, family, "elbo"), s2)

@@ -48,6 +48,8 @@ MAX_GIVEN, MAX_DESCENT = 50_000, 50_000
 TRIAL_ROWS, ROWS_A_FEATURE = 10_000, 4
 #: Held-out rows that a score looks at, at most, and noise variances.
 SCORED, TRIALS = 2000, 6
+#: Rows of the trial that says how many a time budget allows.
+PROBED = 300
 #: How far the best noise variance must be from the first, as a factor, for another posterior.
 FAR = 4.0
 #: Steps of the nearest-neighbour likelihood, and of the first descent; each later one is longer by half.
@@ -247,8 +249,11 @@ class NeighbourSearch:
         self.split, self.plan, self.until = split, plan, until
         self.reserve = reserve  #: seconds that a comparison with the first fit takes, where it may be needed
         assert split.held is not None
-        every = slice(None, None, math.ceil(split.held.N / SCORED))
-        self.scored = replace(split, held=split.held.part(every))
+        self.scored = self._scored(SCORED)
+        self.given, self.trial_rows = (
+            MAX_GIVEN,
+            TRIAL_ROWS,
+        )  #: rows that inform the posterior of the end, and of a score
         self.longest = 0.0  # seconds that a score has taken
         self.independent = -math.inf  #: the score of independent residuals
         self.note = ""  #: why the search ended before its time
@@ -256,6 +261,8 @@ class NeighbourSearch:
     def run(self, start: Start, k: int | Literal["auto"]) -> Scored:
         """The best that is found from a start, with k neighbours."""
         begin = time.perf_counter()
+        if math.isfinite(self.until):
+            self._afford(start, NEIGHBOURS if k == "auto" else k)
         best = self.score(start, NEIGHBOURS if k == "auto" else k)
         if k == "auto":
             self.independent = self.score(start, 0).score
@@ -267,6 +274,24 @@ class NeighbourSearch:
             names = "more steps" + (" and more neighbours" if k == "auto" else "")
             self.note = f"the fit ended {left:.0f} s before its time budget: {names} no longer helped on held-out rows."
         return best
+
+    def _scored(self, most: int) -> Split:
+        """At most so many of the rows held out."""
+        assert self.split.held is not None
+        every = slice(None, None, math.ceil(self.split.held.N / most))
+        return replace(self.split, held=self.split.held.part(every))
+
+    def _afford(self, start: Start, k: int) -> None:
+        """Set how many rows scores and the end look at, by a trial on a few, so that both fit into the time that is left."""
+        few = replace(self.split, trained=self.split.trained.part(slice(-4 * PROBED, None)), held=None)
+        begin = time.perf_counter()
+        rows = GivenRows(start, few, k, PROBED)
+        rows.statistics(start.s2, exact=False)
+        now = time.perf_counter()
+        affordable = (self.until - now - self.reserve) / (now - begin) * PROBED
+        self.given = min(max(int(0.4 * affordable), PROBED), MAX_GIVEN)
+        self.trial_rows = min(max(int(0.1 * affordable), PROBED), TRIAL_ROWS)
+        self.scored = self._scored(min(max(int(0.05 * affordable), PROBED), SCORED))
 
     def climb(self, best: Scored, moves: Sequence[Move]) -> Scored:
         """The best after these moves."""
@@ -300,7 +325,7 @@ class NeighbourSearch:
     def closing(self) -> float:
         """Seconds that the end will take, from all rows: a score sees some of them, several times."""
         N = self.split.trained.N
-        return self.reserve + self.longest * max(1.5, min(N, MAX_GIVEN) / TRIAL_ROWS)
+        return self.reserve + self.longest * max(1.5, min(N, self.given) / self.trial_rows)
 
     # Moves ------------------------------------------------------------------------------------------------------------
 
@@ -323,8 +348,7 @@ class NeighbourSearch:
     def descend(self, best: Scored, made: int) -> Scored:
         """Some steps on the combined bound in all hyper-parameters and inducing inputs."""
         start = best.start.copy()
-        most = max(TRIAL_ROWS, ROWS_A_FEATURE * start.features.n_features)
-        rows = GivenRows(best.start, replace(self.split, held=None), best.k, most)
+        rows = GivenRows(best.start, replace(self.split, held=None), best.k, self._trial_rows(start))
         statistics = in_units(rows.statistics(best.s2, exact=False), best.scale)
         set_scalars(start, best.s2, best.scale)
         trained = start.on(self.split.trained)
@@ -353,8 +377,8 @@ class NeighbourSearch:
         The posterior of the features is that of the first noise variance, and once more that of the best if it is far from it.
         """
         begin = time.perf_counter()
-        most = max(TRIAL_ROWS, ROWS_A_FEATURE * start.features.n_features)
-        rows, best = GivenRows(start, self.scored, k, most), Scored(start, k, start.s2 if s2 is None else s2)
+        rows = GivenRows(start, self.scored, k, self._trial_rows(start))
+        best = Scored(start, k, start.s2 if s2 is None else s2)
         free = is_free(rows.trained)
         scaled = free and outputscale(start.features) is not None
         for _ in range(2):
@@ -368,6 +392,11 @@ class NeighbourSearch:
                 break
         self.longest = max(self.longest, time.perf_counter() - begin)
         return best
+
+    def _trial_rows(self, start: Start) -> int:
+        """How many rows inform the posterior of a score."""
+        enough = ROWS_A_FEATURE * start.features.n_features
+        return self.trial_rows if self.trial_rows < TRIAL_ROWS else max(TRIAL_ROWS, enough)
 
     @staticmethod
     def _scalars(at: Scored, density: Callable[[float], tuple[float, float]], rival: float, free: bool) -> Scored:
