@@ -8,7 +8,7 @@ from typing import Any
 from harmonicgp._extras import require
 from harmonicgp.backend.files import replacing_path
 from harmonicgp.cli.failures import UsageError
-from harmonicgp.cli.words import Speaker, count, did_you_mean, listing
+from harmonicgp.cli.words import Speaker, count, did_you_mean, listing, say_neighbours
 
 SUFFIXES = (".nc", ".nc4", ".cdf")
 
@@ -80,6 +80,7 @@ def say_field(model: Any, say: Speaker) -> None:
         size = f"{count(model.n_inducing_, 'latitude')}, frequencies to {model.t_max_}"
         lengthscale = f"lengthscale {model.lengthscale_:.4g} Earth radii"
         say("kernel", f"{model.kernel_}, {lengthscale}, noise {model.noise_std_:.4g}; {size}")
+    say_neighbours(model, say, "training cells")
     for note in model.notes_:
         say("note", note)
 

@@ -78,16 +78,18 @@ def say_fit(model: Any, say: Speaker) -> None:
         symmetry = with_names(symmetry, choice.action, model.encoded_names_)
     symmetry += f": {choice.reason}" if choice.reason else ""
     say("symmetry", symmetry + ("; skewed columns made normal" if choice.candidate.warp else ""))
-    if model.neighbours_:
-        say(
-            "neighbours",
-            f"{model.neighbours_} training rows correct each prediction; the model file holds the training rows",
-        )
+    say_neighbours(model, say)
     say("fitted", f"{count(model.n_steps_, 'step')} in {sum(model.timings_.values()):.1f} s")
     for note in model.notes_:
         say("note", note)
     for warning in model.warnings_:
         warnings.warn(warning, stacklevel=2)
+
+
+def say_neighbours(model: Any, say: Speaker, rows: str = "training rows") -> None:
+    """Print how many neighbours a model has, and that its file then holds the data."""
+    if model.neighbours_:
+        say("neighbours", f"{model.neighbours_} {rows} correct each prediction; the model file holds the {rows}")
 
 
 def say_novelty(novelty: Any, model: Any, say: Speaker) -> None:
