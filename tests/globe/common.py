@@ -59,3 +59,17 @@ def with_depth(seed=0):
     data = xarray.Dataset({"heat": heat.transpose("lat", "lon"), "depth": depth.transpose("lon", "lat")})
     data["depth"][0, 0] = np.nan
     return data
+
+
+def rough_field(n, step=0.02, noise=0.1, seed=0):
+    """A region of n x n cells whose covariance falls as exp(-|distance in degrees|), in the middle of 10 E, 45 N."""
+    rng = np.random.default_rng(seed)
+    axis = step * (np.arange(n) - 0.5 * n)
+    lon, lat = 10.0 + axis / np.cos(np.deg2rad(45.0)), 45.0 + axis
+    # Two one-dimensional walks would not be isotropic: embed the plane in a torus of twice the size and use its spectrum.
+    lag = step * np.minimum(np.arange(4 * n), 4 * n - np.arange(4 * n))
+    spectrum = np.fft.fft2(np.exp(-np.hypot(lag[:, None], lag[None, :]))).real.clip(min=0.0)
+    white = rng.normal(size=(4 * n, 4 * n)) + 1j * rng.normal(size=(4 * n, 4 * n))
+    draw = np.fft.fft2(np.sqrt(spectrum) * white).real[:n, :n] / (4 * n)
+    values = 20.0 + draw + noise * rng.normal(size=(n, n))
+    return xarray.DataArray(values, {"lat": lat, "lon": lon}, ("lat", "lon"), name="heat", attrs={"units": "K"})

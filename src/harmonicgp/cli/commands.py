@@ -33,6 +33,8 @@ app = typer.Typer(
 #: Arguments of `fit` that are no settings of a model, and those that only fields have.
 _OF_EVERY_FIT = ("table", "target", "output", "test_fraction", "seed", "quiet", "debug")
 _OF_FIELDS = ("by", "t_max", "covariate")
+#: Settings that fields and tables have.
+_OF_BOTH = ("kernel", "n_inducing", "neighbours")
 
 
 def main() -> None:
@@ -122,7 +124,7 @@ def fit(
     options = {name: value for name, value in opt.given(**locals()).items() if name not in _OF_EVERY_FIT}
     opt.check_outputs([output, *([report] if report else [])], inputs=[table])
     of_fields = opt.flags(name for name in options if name in _OF_FIELDS)
-    of_tables = opt.flags(name for name in options if name not in (*_OF_FIELDS, "kernel", "n_inducing"))
+    of_tables = opt.flags(name for name in options if name not in (*_OF_FIELDS, *_OF_BOTH))
     field = is_field(table)
     if field and of_tables:
         raise UsageError(f"a fit of a netCDF file takes no {listing(of_tables)}.")

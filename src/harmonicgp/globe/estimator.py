@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -18,23 +18,19 @@ from torch import Tensor
 from harmonicgp._validation import whole_number
 from harmonicgp.globe import maps
 from harmonicgp.globe.cells import CellTable, split_dataset
-from harmonicgp.globe.fields import Points
-from harmonicgp.globe.fitted_cells import FittedCells, fit_cells
+from harmonicgp.globe.fitted_cells import FittedCells
 from harmonicgp.globe.fitted_maps import FittedMaps
-from harmonicgp.globe.fitting import fit_maps, fit_scattered
+from harmonicgp.globe.fitted_rows import FittedRows
 from harmonicgp.globe.grids import GridAxes, GridData, read_grid, to_dataarray
 from harmonicgp.globe.options import Options
 from harmonicgp.globe.reading import are_points, check_points, check_values, read
+from harmonicgp.globe.routes import FittedField, fit_field
 from harmonicgp.io.container import ModelFileError, read_container, write_container
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.tables.columns import Array
 
 #: The kind and the version of a model file.
 KIND, FORMAT = "globe", 1
-#: A field that predicts in the units of the data, without noise. A place goes back to the field that made it.
-FittedField: TypeAlias = FittedMaps | FittedCells
-_Fit = Callable[[Any, Options], tuple[FittedField, dict[str, Any]]]
-_FITS: dict[type, _Fit] = {GridData: fit_maps, Points: fit_scattered, CellTable: fit_cells}
 #: Fitted attributes that a file holds as plain values.
 _PLAIN = (
     "notes_", "seconds_", "history_", "kernels_", "name_", "units_", "elbo_", "lengthscale_", "field_std_", "noise_std_",
@@ -53,11 +49,14 @@ class HarmonicGPGlobe(BaseEstimator):
     kernel times one of the other inputs (`regressor_`). Its choices replace `t_max`, `memory` and the evaluations.
 
     Args:
-        kernel: "rbf", "matern32", "matern52" of the straight-line distance, or "auto": the one of the highest bound. Matern
-            kernels need evenly spaced longitudes.
+        kernel: "rbf", "matern12", "matern32", "matern52" of the straight-line distance, or "auto": the one of the highest bound
+            (waves), or under which values say most of those near them (neighbours). Matern waves need evenly spaced longitudes.
         n_inducing: number of inducing latitudes; "auto": the fewest that leave a small residual, within `memory`.
         t_max: the highest frequency of the longitude; "auto" likewise.
         mean: "constant", "linear" (in the coordinates of the sphere), or a DataArray with a field.
+        neighbours: how many of the nearest values correct a prediction. "auto": waves alone if they can resolve the field,
+            else (a fine grid over a region, many scattered points) inducing points and as many neighbours as held-out values ask
+            for; 0: waves alone. A model with neighbours keeps its data, also in its file.
         by: the dimension, such as "time", whose slices are separate maps with shared hyper-parameters.
         lengthscale: in Earth radii; None learns it.
         field_std: the standard deviation of the field, in units of the data; None learns it.
@@ -87,15 +86,16 @@ class HarmonicGPGlobe(BaseEstimator):
         noise_std_: standard deviation of the noise.
         n_inducing_: number of inducing latitudes, or of inducing points with further inputs.
         n_features_: number of features.
-        field_: the fitted field, `FittedMaps` or `FittedCells`.
-        regressor_: the regressor of a field with further inputs; None for maps.
-        slices_: coordinates of the slices, or None; maps only, as all that follow.
-        model_: the hyper-parameters in model units.
+        neighbours_: how many values correct a prediction; 0 where the model keeps none.
+        field_: the fitted field, `FittedMaps`, `FittedRows` or `FittedCells`.
+        regressor_: the regressor of a field with neighbours or with further inputs; None for waves.
+        slices_: coordinates of the slices, or None; not with further inputs, as all that follow.
         lengthscale_: in Earth radii.
         field_std_: standard deviation of the field.
+        kernels_: the bound of each kernel that was tried, or the mean log density of a value given its nearest.
+        model_: the hyper-parameters in model units; waves only, as all that follow.
         t_max_: the highest frequency.
         history_: one record for each evaluation of the bound.
-        kernels_: the bound of each kernel that was tried.
         residual_share_: the mean residual variance of the features, as a share of the noise.
 
     Examples:
@@ -115,6 +115,7 @@ class HarmonicGPGlobe(BaseEstimator):
     n_inducing: int | str = "auto"
     t_max: int | str = "auto"
     mean: Any = "constant"
+    neighbours: int | str = "auto"
     by: str | None = None
     lengthscale: float | None = None
     field_std: float | None = None
@@ -145,7 +146,7 @@ class HarmonicGPGlobe(BaseEstimator):
         start = time.perf_counter()
         options = Options.of(self.get_params(deep=False))
         values = read(data, y, noise_std, options.by)
-        field, attributes = _FITS[type(values)](values, options)
+        field, attributes = fit_field(values, options)
         grid = values.grid if isinstance(values, CellTable) else values if isinstance(values, GridData) else None
         name, units, axes = (None, None, None) if grid is None else (grid.name, grid.units, grid.axes)
         attributes |= {"name_": name, "units_": units, "seconds_": time.perf_counter() - start}
@@ -319,9 +320,16 @@ class HarmonicGPGlobe(BaseEstimator):
         if "axes.latitudes" in tensors:
             latitudes, longitudes = (tensors[f"axes.{name}"].numpy() for name in ("latitudes", "longitudes"))
             axes = GridAxes(latitudes, longitudes, header["order"])
-        cells = "cells" in header
-        field = FittedCells.from_state(header, tensors) if cells else FittedMaps.from_state(header, tensors, options)
-        if not cells and not math.isclose(float(plain["noise_std_"]), field.noise_std, rel_tol=1e-6):
+        field: FittedField
+        if "cells" in header:
+            field = FittedCells.from_state(header, tensors)
+        elif "rows" in header:
+            field = FittedRows.from_state(header, tensors)
+        else:
+            field = FittedMaps.from_state(header, tensors, options)
+        if isinstance(field, FittedMaps) and not math.isclose(
+            float(plain["noise_std_"]), field.noise_std, rel_tol=1e-6
+        ):
             raise ValueError(f"a noise of {plain['noise_std_']} beside one of {field.noise_std}")
         gp = cls(**header["arguments"])
         gp._assign(field, axes, plain)

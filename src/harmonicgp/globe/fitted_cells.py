@@ -46,6 +46,7 @@ class FittedCells:
         gp = self.regressor
         return {
             "regressor_": gp,
+            "neighbours_": gp.neighbours_,
             "kernel_": str(gp.kernel),
             "elbo_": gp.elbo_,
             "noise_std_": self.noise_std,
@@ -138,6 +139,7 @@ def fit_cells(table: CellTable, options: Options) -> tuple[FittedCells, dict[str
         kernel="matern32" if options.kernel == "auto" else options.kernel,
         columns={0: "longitude", 1: "latitude"},
         n_inducing="auto" if options.n_inducing is None else options.n_inducing,
+        neighbours="auto" if options.neighbours is None else options.neighbours,
         **{name: getattr(options, name) for name in _SHARED},
     ).fit(rows[used], values[used], noise_std=errors)
     frame = None if table.inputs.covariates or grid.template is None else grid.template.frame.drop_attrs()
@@ -151,8 +153,7 @@ def _check_options(table: CellTable, options: Options) -> None:
             f"by={options.by!r} fits slices that are maps: beside it there can be no further inputs "
             f"({', '.join(name for name in table.inputs.names[2:] if name != options.by)}). Choose one slice, or leave by= out."
         )
-    names = ("lengthscale", "field_std", "noise_level", "t_max")
-    given = [name for name in names if getattr(options, name) is not None]
+    given = options.of_waves
     if given:
         raise ValueError(
             f"{', '.join(given)} can be given for maps; of a field with the inputs "

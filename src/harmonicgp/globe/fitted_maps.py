@@ -18,11 +18,10 @@ from torch import Tensor
 from harmonicgp.features import GlobeGrid, LongitudeFeatures, WaveEvaluation
 from harmonicgp.features.evaluation import Roots
 from harmonicgp.features.waves import by_block, by_kind
-from harmonicgp.globe.grids import axes_of
 from harmonicgp.globe.mean import MeanFunction
 from harmonicgp.globe.model import GlobeModel
 from harmonicgp.globe.options import Options
-from harmonicgp.globe.places import Place, Source
+from harmonicgp.globe.places import Place, Source, place_of
 from harmonicgp.globe.reading import check_points
 from harmonicgp.inference import DeviationPosterior, Predictor, RootPosterior
 from harmonicgp.inference.statistics import root_blocks
@@ -82,6 +81,7 @@ class FittedMaps:
             "t_max_": model.t_max,
             "n_features_": model.features().n_features,
             "regressor_": None,
+            "neighbours_": 0,
             "slices_": self.slices,
         }
 
@@ -89,13 +89,7 @@ class FittedMaps:
 
     def place(self, where: Any, like: Any = None) -> Place:
         """The grid of `like` or else of `where`; None is the fitted grid."""
-        where = where if like is None else like
-        if self.source is not None:
-            return self.source.place(where)
-        if where is None:
-            raise ValueError("the model was fitted to points: say where, such as (longitudes, latitudes).")
-        axes, template = axes_of(where)
-        return Place(axes, template.with_slices(None, np.empty(0)))
+        return place_of(self.source, where if like is None else like)
 
     def on_grid(self, place: Place, variance: bool) -> tuple[Array, Array | None]:
         """Mean and variance of the field, [slices, rows, columns]."""

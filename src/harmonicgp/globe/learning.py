@@ -28,7 +28,7 @@ from harmonicgp.features.base import PointKernel
 from harmonicgp.globe.fields import Field, Points, coupling
 from harmonicgp.globe.grids import GridAxes
 from harmonicgp.globe.model import GlobeModel, largest_sizes, point_sizes, smallest_sizes
-from harmonicgp.globe.options import KERNELS, Options
+from harmonicgp.globe.options import Options
 from harmonicgp.inference.collapsed import Passes, collapsed_bound
 from harmonicgp.kernels.globe import unit_vectors
 from harmonicgp.likelihoods.observation import Bound
@@ -44,6 +44,8 @@ ALL, NEAR, NEIGHBOURS, ANYWHERE = 1200, 4, 400, 600
 EVEN = 0.1
 #: Columns, and so twice the highest frequency, that stand for longitudes that are not evenly spaced.
 UNEVEN_COLUMNS = 720
+#: Kernels that "auto" compares for waves: a rougher field is one for neighbours.
+SMOOTH = ("rbf", "matern32", "matern52")
 
 Progress = Callable[[float], object]  #: takes per cent
 
@@ -65,7 +67,7 @@ class Learned:
 def train_on_grid(fields: Sequence[Field], axes: GridAxes, scale: float, options: Options, tell: Progress) -> Learned:
     """Learn from fields on one grid, in units of `scale`: on strips, or on patches where rows are observed unevenly."""
     model = _grid_model(max(fields, key=lambda field: field.n_cells), axes, scale, options)
-    names = KERNELS if options.kernel == "auto" and model.order is not None else (model.kernel,)
+    names = SMOOTH if options.kernel == "auto" and model.order is not None else (model.kernel,)
     chosen, latitudes, whole = sample_fields(fields), fields[0].latitudes, True
     if all(options.fixed) and len(names) == 1:
         learned = Learned(model)

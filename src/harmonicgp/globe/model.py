@@ -52,13 +52,7 @@ class GlobeModel:
 
     def globe_kernel(self) -> gpytorch.kernels.ScaleKernel:
         """The kernel, in float64; raw parameters are logarithms."""
-        with torch.device("cpu"):
-            base = named_kernel(self.kernel, lengthscale_constraint=log_scale())
-            kernel = gpytorch.kernels.ScaleKernel(GlobeKernel(base), outputscale_constraint=log_scale()).double()
-        wide = torch.float64  # GPyTorch would round numbers to the default dtype
-        base.lengthscale = torch.tensor(self.lengthscale, dtype=wide, device="cpu")
-        kernel.outputscale = torch.tensor(self.scale, dtype=wide, device="cpu")
-        return kernel
+        return globe_kernel(self.kernel, self.lengthscale, self.scale)
 
     def observation(self) -> GaussianObservation:
         """The noise, in float64; its raw parameter is a logarithm."""
@@ -86,6 +80,17 @@ class GlobeModel:
     def logarithms(self) -> Array:
         """Of lengthscale, scale and noise."""
         return np.log([self.lengthscale, self.scale, self.s2])
+
+
+def globe_kernel(name: str, lengthscale: float, scale: float) -> gpytorch.kernels.ScaleKernel:
+    """A kernel of the straight-line distance (Earth radii), in float64; raw parameters are logarithms."""
+    with torch.device("cpu"):
+        base = named_kernel(name, lengthscale_constraint=log_scale())
+        kernel = gpytorch.kernels.ScaleKernel(GlobeKernel(base), outputscale_constraint=log_scale()).double()
+    wide = torch.float64  # GPyTorch would round numbers to the default dtype
+    base.lengthscale = torch.tensor(lengthscale, dtype=wide, device="cpu")
+    kernel.outputscale = torch.tensor(scale, dtype=wide, device="cpu")
+    return kernel
 
 
 def residual_share(model: GlobeModel, latitudes: Tensor) -> float:

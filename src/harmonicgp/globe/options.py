@@ -14,7 +14,7 @@ from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.symmetry.options import pick_device
 
 #: Names of the kernels of the straight-line distance.
-KERNELS = ("rbf", "matern32", "matern52")
+KERNELS = ("rbf", "matern12", "matern32", "matern52")
 
 
 def _rule(holds: Callable[[Any], bool], words: str) -> Any:
@@ -57,6 +57,7 @@ class Options:
     field_std: float | None = _positive(optional=True)
     noise_level: float | None = _positive(optional=True)
     memory: float = _positive(optional=False)
+    neighbours: int | None = _whole(0, auto=True)
     by: str | None = _rule(lambda value: value is None or isinstance(value, str), "the name of a dimension")
     posterior: str = _one_of("auto", "block", "joint")
     max_evaluations: int = _whole(1)
@@ -69,13 +70,19 @@ class Options:
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Options:
         """Check the arguments of the estimator; raises ValueError for the first that is wrong."""
-        values = {"device": "cpu", **arguments}  # files of earlier versions have no device
+        values = {"device": "cpu", "neighbours": "auto", **arguments}  # files of earlier versions have neither
         for name, rule in RULES.items():
             if not rule["holds"](values[name]):
                 raise ValueError(f"{name} must be {rule['words']}; got {values[name]!r}.")
-        for name in ("n_inducing", "t_max", "n_draws", "max_evaluations", "full_evaluations"):
+        for name in ("n_inducing", "t_max", "neighbours", "n_draws", "max_evaluations", "full_evaluations"):
             values[name] = None if values[name] == "auto" else int(values[name])
         return cls(**values)
+
+    @property
+    def of_waves(self) -> list[str]:
+        """Arguments that only a field of waves has, of those that are given."""
+        names = ("lengthscale", "field_std", "noise_level", "t_max")
+        return [name for name in names if getattr(self, name) is not None]
 
     @property
     def fixed(self) -> tuple[bool, bool, bool]:

@@ -122,3 +122,13 @@ class Source:
         dims = tuple(str(dim) for dim in header["dims"])
         latitudes, longitudes = (tensors[f"source.{name}"].numpy() for name in ("latitudes", "longitudes"))
         return cls((latitude, longitude), dims, latitudes, longitudes, slices, by)
+
+
+def place_of(source: Source | None, where: Any) -> Place:
+    """The grid that a prediction of maps, or of points where there is no source, is asked for; None is the fitted grid."""
+    if source is not None:
+        return source.place(where)
+    if where is None:
+        raise ValueError("the model was fitted to points: say where, such as (longitudes, latitudes).")
+    axes, template = axes_of(where)
+    return Place(axes, template.with_slices(None, np.empty(0)))

@@ -138,18 +138,31 @@ def learn_alone(
         if time.perf_counter() > until:
             return
         rows = draws.draw().to(problem.X.device)
-        near, some, noise = table.part(rows), problem.part(rows + first), row_noise(problem)
-        weights = residual_covariances(view, some.X, problem.X[near.rows], near.present).weights(noise[near.rows])
-        d = row_noise(some).double() + weights.variance
-        error = y[:, rows + first].double() - (weights.values * y[:, near.rows].double()).sum(-1)
-        loss = (0.5 * d.log() + 0.5 * error.square() / d).mean()
-        if problem.counts is not None:
-            loss = loss + repeats(some).mean()
+        loss = _cost_alone(problem, y, rows + first, table.part(rows))
         for group in optimizer.param_groups:
             group["lr"] = rate * schedule.rate_at(step / steps)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
+
+
+def _cost_alone(problem: Problem, y: Tensor, rows: Tensor, near: Neighbours) -> Tensor:
+    """Minus the mean of log p(y_i | y_N(i)) over some rows and outputs, without its constant."""
+    some, noise = problem.part(rows), row_noise(problem)
+    covariances = residual_covariances(problem.features.view, some.X, problem.X[near.rows], near.present)
+    weights = covariances.weights(noise[near.rows])
+    d = row_noise(some).double() + weights.variance
+    error = y[:, rows].double() - (weights.values * y[:, near.rows].double()).sum(-1)
+    cost = (0.5 * d.log() + 0.5 * error.square() / d).mean()
+    return cost if problem.counts is None else cost + repeats(some).mean()
+
+
+@torch.no_grad()
+def density_alone(problem: Problem, k: int, first: int) -> float:
+    """The mean of log p(y_i | its k nearest earlier rows) over the rows from number `first` on, without features."""
+    table = earlier(metric_coordinates(getattr(problem.features.view, "kernel", None), problem.X), k, first)
+    rows = torch.arange(first, problem.N, device=problem.X.device)
+    return -float(_cost_alone(problem, problem.centred(), rows, table)) - 0.5 * math.log(2 * math.pi)
 
 
 def repeats(problem: Problem) -> Tensor:
