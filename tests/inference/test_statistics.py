@@ -72,3 +72,12 @@ def test_streaming_bounds_stay_below_and_joint_covariances_agree():
     hard = StreamedPosterior(form.posterior, lambda v: v + matvec(v) / 1e-8, 1e-12, 2)
     with pytest.warns(UserWarning, match="did not reach"):
         hard.moments(whitened(X[:3]))
+
+
+def test_rows_that_stand_for_several_times_as_many():
+    features, (X, y) = HarmonicFeatures(make_kernel(), ACTIONS[2], torch.randn(4, 2)), data(9, 2)
+    some = gather_statistics(features.whiten(), features.shapes, X, y)
+    thrice = gather_statistics(features.whiten(), features.shapes, X, y, counts=torch.full((9,), 3.0))
+    scaled = some.scaled(3.0)
+    for a, b in ((scaled.S, thrice.S), (scaled.b, thrice.b), (scaled.yy, thrice.yy), (scaled.counts, thrice.counts)):
+        assert_close(a, b)

@@ -212,6 +212,7 @@ def given_piece(given: Conditioned, y: Tensor, noise: Tensor, s2: float) -> RowP
     return RowPiece(bare, y - given.offset, s2 / d)
 
 
+@torch.no_grad()
 def log_density(held: Problem, mean: Tensor, variance: Tensor, s2: float, scaled: bool = False) -> tuple[float, float]:
     """The mean log-density of a held-out row from the moments of f, and, if `scaled`, the best factor of all variances.
 

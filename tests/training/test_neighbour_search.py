@@ -1,0 +1,130 @@
+"""The search for a model with neighbours: what a score looks at, which moves are made, and what a time budget allows."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from harmonicgp.inference.closed_form import closed_form
+from harmonicgp.training import Schedule
+from harmonicgp.training import neighbour_search as module
+from harmonicgp.training.neighbour_search import (
+    GivenRows,
+    HeldOutView,
+    NeighbourSearch,
+    Start,
+    held_out_density,
+    log_density,
+    set_aside,
+)
+from harmonicgp.training.neighbours import gaussian
+from tests.training.test_neighbour_finish import PLAN, first_fit, rough
+
+ASIDE = replace(PLAN, set_aside=True)
+
+
+def start_and_split(n=900, **changes):
+    X, y = rough(n)
+    result, problem = first_fit(X, y, **changes)
+    return Start(result.features, gaussian(problem)).copy(), set_aside(problem, ASIDE), problem
+
+
+@pytest.mark.parametrize("k", [0, 7])
+def test_a_view_of_held_out_rows_says_what_a_pass_over_them_says(k):
+    start, split, _ = start_and_split()
+    rows = GivenRows(start, split, k)
+    form = closed_form(rows.statistics(0.05), 0.05, "joint", "elbo")
+    view = HeldOutView(rows, form, 0.05)
+    expected = log_density(rows.held, *rows.moments(form, 0.05), 0.05, True)
+    torch.testing.assert_close(torch.tensor(view.density(True, 0.05)), torch.tensor(expected), rtol=1e-4, atol=1e-5)
+    # at another noise variance only the variance that v brings stays as it was
+    again = log_density(rows.held, *rows.moments(form, 0.04), 0.04, False)[0]
+    assert view.density(False, 0.04)[0] == pytest.approx(again, abs=0.01)
+    assert view.density(False, 0.04)[0] != view.density(False, 0.05)[0]
+
+
+def test_equal_rows_are_set_aside_together_and_count_once():
+    X, y = rough(400)
+    counts = torch.ones(400)
+    counts[::3] = 5.0
+    _, problem = first_fit(X, y, counts=counts)
+    split = set_aside(problem, ASIDE)
+    assert len(split.trained.X) + len(split.held.X) == 400
+    assert not set(map(float, split.trained.X[:, 0])) & set(map(float, split.held.X[:, 0]))
+    assert set(split.held.counts.tolist()) == {1.0, 5.0}
+    mean = torch.zeros_like(split.held.y).double()
+    once = replace(split.held, counts=None)
+    assert log_density(split.held, mean, mean + 1, 0.1) == log_density(once, mean, mean + 1, 0.1)
+
+
+def test_repeated_rows_do_not_hide_the_noise():
+    """Each row twice, y and all: the nearest row of a held-out one must not be its own copy."""
+    X, y = rough(900)
+    result, problem = first_fit(X, y, counts=torch.full((900,), 2.0))
+    best = NeighbourSearch(set_aside(problem, ASIDE), PLAN).run(Start(result.features, gaussian(problem)).copy(), 10)
+    assert best.s2 * best.scale > 0.3 * 0.05**2  # the noise that the rows were made with
+
+
+def test_without_a_time_budget_each_move_is_made_once():
+    start, split, _ = start_and_split()
+    search, made = NeighbourSearch(split, PLAN), []
+
+    def move(name, gain):
+        def go(best, times):
+            made.append((name, times))
+            return replace(best, score=best.score + gain)
+
+        return go
+
+    best = search.climb(search.score(start, 5), [move("worse", -1.0), move("better", 1.0)])
+    assert made == [("worse", 0), ("better", 0)]
+    assert math.isfinite(best.score)
+
+
+def test_with_a_time_budget_moves_go_on_while_they_help():
+    start, split, _ = start_and_split()
+    search, left, made = NeighbourSearch(split, PLAN, time.perf_counter() + 600), [1.0, 0.5, 0.0], []
+
+    def helps(best, times):
+        made.append(times)
+        return replace(best, score=best.score + left[times])
+
+    def never(best, times):
+        return best
+
+    first = search.score(start, 5)
+    best = search.climb(first, [helps, never])
+    assert made == [0, 1, 2]
+    assert best.score == pytest.approx(first.score + 1.5)
+
+
+def test_a_search_says_why_it_ended_before_its_time(monkeypatch):
+    monkeypatch.setattr(module, "ALONE_STEPS", 2)
+    monkeypatch.setattr(module, "DESCENT_STEPS", 2)
+    start, split, _ = start_and_split()
+    search = NeighbourSearch(split, PLAN, time.perf_counter() + 600)
+    search.run(start, 5)
+    assert "before its time budget" in search.note
+    assert NeighbourSearch(split, PLAN).note == ""
+
+
+def test_little_time_means_few_rows():
+    start, split, _ = start_and_split(6000)
+    short = NeighbourSearch(split, PLAN, time.perf_counter() + 1e-3)
+    short._afford(start, 5)
+    assert (short.given, short.trial_rows) == (module.PROBED, module.PROBED)
+    assert short.scored.held.N <= module.PROBED
+    long = NeighbourSearch(split, PLAN, time.perf_counter() + 600)
+    long._afford(start, 5)
+    assert long.trial_rows == module.TRIAL_ROWS
+    assert long.given > short.given
+
+
+def test_the_density_of_a_fit_needs_rows_set_aside():
+    _, _, problem = start_and_split()
+    assert held_out_density(problem, 5, Schedule(validation_fraction=0.0)) is None
+    assert math.isfinite(held_out_density(problem, 5, ASIDE))
