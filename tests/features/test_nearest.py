@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harmonicgp.features import nearest
 from harmonicgp.features.nearest import NearestIndex, dimensions, earlier, tiles
 
 
@@ -74,3 +75,14 @@ def test_dimensions_count_what_the_points_spread_over():
     assert dimensions(g.normal(size=(5000, 6))) == pytest.approx(6, rel=0.02)
     assert dimensions(g.normal(size=(5000, 1)) @ g.normal(size=(1, 6))) == pytest.approx(1, rel=1e-6)
     assert dimensions(np.ones((5, 3))) == 0
+
+
+def test_many_points_in_many_dimensions_have_near_neighbours_quickly(monkeypatch):
+    monkeypatch.setattr(nearest, "LARGE", 3000)
+    points = torch.randn(6000, 14, generator=torch.Generator().manual_seed(0))
+    rows = NearestIndex(points).rows(points[:50], 10)
+    every = torch.cdist(points[:50], points)
+    least = every.topk(10, largest=False).values
+    assert float(every.gather(1, rows).mean() / least.mean()) < 1.3
+    assert float(every.mean() / least.mean()) > 1.5
+    assert all(len(set(row)) == 10 for row in rows.tolist())

@@ -76,6 +76,7 @@ def test_streaming_bounds_stay_below_and_joint_covariances_agree():
 
 def test_rows_that_stand_for_several_times_as_many():
     features, (X, y) = HarmonicFeatures(make_kernel(), ACTIONS[2], torch.randn(4, 2)), data(9, 2)
+    y = torch.stack((y, 2 * y)) if y.dim() == 1 else y
     some = gather_statistics(features.whiten(), features.shapes, X, y)
     thrice = gather_statistics(features.whiten(), features.shapes, X, y, counts=torch.full((9,), 3.0))
     scaled = some.scaled(3.0)

@@ -40,9 +40,9 @@ MAX_COVARIANCE = 10_000
 class HarmonicGPRegressor(RegressorMixin, TableEstimator):
     """Gaussian process regression: `fit`, then `predict` y with error bars, in its own units.
 
-    The defaults need no tuning: columns are standardised, skewed ones warped if that helps, and the symmetry whose bound on the
-    data is highest at equal cost is chosen (`symmetry_` tells it, `print(gp.symmetry_)` shows the table). Up to 2,000 rows the
-    model is an exact Gaussian process.
+    The defaults need no tuning: columns are standardised, skewed ones warped if that helps, and the symmetry that does best in
+    short fits at equal cost is chosen (`symmetry_` tells it, `print(gp.symmetry_)` shows the table). Up to 2,000 rows the model
+    is an exact Gaussian process.
 
     Args:
         kernel: "matern32" (default), "rbf", "matern12", "matern52", or a GPyTorch kernel, which sees standardised columns.
@@ -66,7 +66,8 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator):
         max_steps: training steps, at most.
         batch_size: rows of a step.
         learning_rate: Adam's, for inducing points and hyper-parameters.
-        time_budget: seconds for the whole fit; it is then cut short where needed, and no longer repeatable bit for bit.
+        time_budget: seconds for the whole fit. It is cut short where needed; with neighbours it goes on while that helps, and
+            `notes_` says if it ended early. No longer repeatable bit for bit.
         validation_fraction: share of rows (at most 4,000) that training leaves out, to watch and to set the noise; the final
             posterior sees them, unless calibration needs them apart.
         early_stopping: cool down as soon as the bound on those rows no longer rises.

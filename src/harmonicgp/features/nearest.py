@@ -13,6 +13,10 @@ from torch import Tensor
 
 #: Dimensions of a cloud of points up to which a tree is faster than distances to all points.
 TREE_DIMENSIONS = 9.0
+#: Points above which distances to all take too long: a tree then finds near ones, not always the nearest.
+LARGE = 100_000
+#: How much farther than the nearest a near one may be there, as a share of the distance; in fact it is a few per cent.
+SLACK = 3.0
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,8 @@ class Neighbours:
 class NearestIndex:
     """A search among points [N, D], built once: by a tree, or by distances to all points where there are many dimensions.
 
+    Above 100,000 points in many dimensions the tree gives points that are near, not always the nearest.
+
     Examples:
         >>> import torch
         >>> index = NearestIndex(torch.tensor([[0.0], [1.0], [5.0]]))
@@ -45,7 +51,9 @@ class NearestIndex:
     def __init__(self, points: Tensor) -> None:
         self.points = points
         array = np.ascontiguousarray(points.cpu().numpy())
-        self._tree = KDTree(array, balanced_tree=False) if dimensions(array) <= TREE_DIMENSIONS else None
+        few = dimensions(array) <= TREE_DIMENSIONS
+        self._slack = 0.0 if few else SLACK
+        self._tree = KDTree(array, balanced_tree=False) if few or len(array) > LARGE else None
         self._all = NearestNeighbors(algorithm="brute").fit(array)
 
     def rows(self, queries: Tensor, k: int) -> Tensor:
@@ -54,7 +62,7 @@ class NearestIndex:
         if self._tree is None:
             found = self._all.kneighbors(array, n_neighbors=k, return_distance=False)
         else:
-            found = self._tree.query(array, np.arange(1, k + 1), workers=-1)[1]
+            found = self._tree.query(array, np.arange(1, k + 1), eps=self._slack, workers=-1)[1]
         return torch.from_numpy(np.asarray(found, dtype=np.int64)).to(self.points.device)
 
     def nearest(self, queries: Tensor, k: int) -> Neighbours:

@@ -341,8 +341,8 @@ class NeighbourSearch:
 
     def double(self, best: Scored, made: int) -> Scored:
         """Twice as many neighbours, where they are worth their cost."""
-        if 2 * best.k > MOST_NEIGHBOURS:
-            return best
+        if 2 * best.k > MOST_NEIGHBOURS or not self.has_time(3.0 + self.closing / max(self.longest, 1e-9)):
+            return best  # scores and the end take twice as long with twice as many
         more = self.score(best.start, 2 * best.k, best.score, best.s2)
         return more if more.score > best.score + GAIN else best
 
