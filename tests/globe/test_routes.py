@@ -17,8 +17,8 @@ QUICK = {"progress": False, "n_inducing": 24}
 def test_a_fine_region_gets_neighbours_by_itself():
     region = rough_field(56, noise=0.03)
     gp = HarmonicGPGlobe(kernel="matern12", **QUICK).fit(region)
-    assert gp.neighbours_ == 20
-    assert gp.regressor_.neighbours_ == 20
+    assert gp.neighbours_ == 40
+    assert gp.regressor_.neighbours_ == 40
 
 
 def test_points_need_a_place_to_predict():

@@ -55,8 +55,8 @@ class HarmonicGPGlobe(BaseEstimator):
         t_max: the highest frequency of the longitude; "auto" likewise.
         mean: "constant", "linear" (in the coordinates of the sphere), or a DataArray with a field.
         neighbours: how many of the nearest values correct a prediction. "auto": waves alone if they can resolve the field,
-            else (a fine grid over a region, many scattered points) inducing points and as many neighbours as held-out values ask
-            for; 0: waves alone. A model with neighbours keeps its data, also in its file.
+            else (a fine grid over a region, many scattered points) inducing points and 40 neighbours; 0: waves alone. A model
+            with neighbours keeps its data, also in its file.
         by: the dimension, such as "time", whose slices are separate maps with shared hyper-parameters.
         lengthscale: in Earth radii; None learns it.
         field_std: the standard deviation of the field, in units of the data; None learns it.

@@ -21,8 +21,9 @@ from harmonicgp.globe.places import Place, Source, place_of
 from harmonicgp.globe.reading import check_points, standard_deviation
 from harmonicgp.tables.columns import Array
 
-#: Inducing points, unless given: they carry what reaches far, and neighbours the rest.
-INDUCING = 512
+#: Inducing points and neighbours, unless given: the first carry what reaches far, the second the rest. Held-out values have near
+#: ones and cannot tell how many neighbours a hole needs.
+INDUCING, NEIGHBOURS = 256, 40
 #: Rows up to which the model is exact.
 EXACT = 2_000
 
@@ -179,7 +180,7 @@ class FittedRows:
 def fit_rows(rows: FieldRows, local: LocalModel, options: Options) -> tuple[FittedRows, dict[str, Any]]:
     """Condition the field on inducing points and neighbours, at a kernel that is known. Also gives further attributes.
 
-    The kernel stays as near values have it: what held-out rows choose is the noise, and whether there are neighbours.
+    The kernel stays as near values have it: what held-out rows choose is the noise.
     """
     few = len(rows.y) <= EXACT
     regressor = HarmonicGPRegressor(
@@ -187,7 +188,7 @@ def fit_rows(rows: FieldRows, local: LocalModel, options: Options) -> tuple[Fitt
         symmetry=None,
         columns={0: "longitude", 1: "latitude"},
         n_inducing=options.n_inducing or ("auto" if few else INDUCING),
-        neighbours="auto" if options.neighbours is None else options.neighbours,
+        neighbours=NEIGHBOURS if options.neighbours is None else options.neighbours,
         posterior=options.posterior,
         bound=options.bound,
         max_steps=0,
