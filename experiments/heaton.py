@@ -29,7 +29,7 @@ SHAPE = (300, 500)
 HALF = 1.959963984540054
 #: Metres of a degree of latitude.
 DEGREE = 111_320.0
-#: RMSE of five of the methods on the same test cells, as a survey quotes them: russellgoebel.com/posts/kriging-competition.
+#: RMSE of five of the paper's methods on the same test cells, as russellgoebel.com/posts/kriging-competition quotes them.
 #: The best MAE of all methods is about 0.61.
 PUBLISHED = {
     "SPDE": 0.86,
