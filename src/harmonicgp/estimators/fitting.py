@@ -177,8 +177,9 @@ def _n_inducing(settings: ModelSettings, action: Action | None, candidate: Candi
     if settings.small and action is None and settings.is_gaussian:
         return N
     batch = min(options.batch_size, N)
-    # Neighbours carry what fewer points miss, unless a symmetry has shown that more of them pay.
-    width = ONE_BLOCK // (2 if outputs > 1 or (settings.neighbours and action is None) else 1)
+    # Neighbours carry what fewer points miss; where a symmetry was chosen, more of them have shown that they pay.
+    share = 0.5 if outputs > 1 else (0.5 if action is None else 0.75) if settings.neighbours else 1.0
+    width = int(share * ONE_BLOCK)
     allowance = step_cost(None, min(width, N), batch, "block")
     if options.time_budget is not None:
         rest = settings.until() - time.perf_counter()
