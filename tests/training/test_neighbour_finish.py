@@ -10,7 +10,8 @@ from harmonicgp.features import SparseFeatures
 from harmonicgp.inference.neighbours import NeighbourPredictor
 from harmonicgp.likelihoods import observe
 from harmonicgp.training import Schedule, fit
-from harmonicgp.training.neighbour_finish import absorb_neighbours, fit_neighbours, log_density
+from harmonicgp.training.neighbour_finish import absorb_neighbours, fit_neighbours
+from harmonicgp.training.neighbour_scores import log_density
 from harmonicgp.training.problem import Problem
 from tests.inference.common import make_kernel
 

@@ -9,18 +9,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harmonicgp.inference.closed_form import closed_form
+from harmonicgp.backend.linalg import NotPositiveDefiniteError
 from harmonicgp.training import Schedule
 from harmonicgp.training import neighbour_search as module
-from harmonicgp.training.neighbour_search import (
-    GivenRows,
-    HeldOutView,
-    NeighbourSearch,
-    Start,
-    held_out_density,
-    log_density,
-    set_aside,
-)
+from harmonicgp.training.neighbour_scores import Start, set_aside
+from harmonicgp.training.neighbour_search import NeighbourSearch, held_out_density
 from harmonicgp.training.neighbours import gaussian
 from tests.training.test_neighbour_finish import PLAN, first_fit, rough
 
@@ -31,34 +24,6 @@ def start_and_split(n=900, **changes):
     X, y = rough(n)
     result, problem = first_fit(X, y, **changes)
     return Start(result.features, gaussian(problem)).copy(), set_aside(problem, ASIDE), problem
-
-
-@pytest.mark.parametrize("k", [0, 7])
-def test_a_view_of_held_out_rows_says_what_a_pass_over_them_says(k):
-    start, split, _ = start_and_split()
-    rows = GivenRows(start, split, k)
-    form = closed_form(rows.statistics(0.05), 0.05, "joint", "elbo")
-    view = HeldOutView(rows, form, 0.05)
-    expected = log_density(rows.held, *rows.moments(form, 0.05), 0.05, True)
-    torch.testing.assert_close(torch.tensor(view.density(True, 0.05)), torch.tensor(expected), rtol=1e-4, atol=1e-5)
-    # at another noise variance only the variance that v brings stays as it was
-    again = log_density(rows.held, *rows.moments(form, 0.04), 0.04, False)[0]
-    assert view.density(False, 0.04)[0] == pytest.approx(again, abs=0.01)
-    assert view.density(False, 0.04)[0] != view.density(False, 0.05)[0]
-
-
-def test_equal_rows_are_set_aside_together_and_count_once():
-    X, y = rough(400)
-    counts = torch.ones(400)
-    counts[::3] = 5.0
-    _, problem = first_fit(X, y, counts=counts)
-    split = set_aside(problem, ASIDE)
-    assert len(split.trained.X) + len(split.held.X) == 400
-    assert not set(map(float, split.trained.X[:, 0])) & set(map(float, split.held.X[:, 0]))
-    assert set(split.held.counts.tolist()) == {1.0, 5.0}
-    mean = torch.zeros_like(split.held.y).double()
-    once = replace(split.held, counts=None)
-    assert log_density(split.held, mean, mean + 1, 0.1) == log_density(once, mean, mean + 1, 0.1)
 
 
 def test_repeated_rows_do_not_hide_the_noise():
@@ -128,3 +93,15 @@ def test_the_density_of_a_fit_needs_rows_set_aside():
     _, _, problem = start_and_split()
     assert held_out_density(problem, 5, Schedule(validation_fraction=0.0)) is None
     assert math.isfinite(held_out_density(problem, 5, ASIDE))
+
+
+@pytest.mark.parametrize("error", [NotPositiveDefiniteError, FloatingPointError])
+def test_a_move_that_fails_is_one_that_does_not_help(error):
+    start, split, _ = start_and_split()
+    search = NeighbourSearch(split, PLAN)
+
+    def fails(best, times):
+        raise error("no factor")
+
+    first = search.score(start, 5)
+    assert search.climb(first, [fails]) is first

@@ -14,7 +14,7 @@ from harmonicgp.features import SparseFeatures
 from harmonicgp.inference.closed_form import closed_form
 from harmonicgp.inference.statistics import sum_statistics
 from harmonicgp.likelihoods import observe
-from harmonicgp.training.neighbour_finish import given_piece
+from harmonicgp.training.neighbour_scores import given_piece
 from harmonicgp.training.neighbours import NeighbourProblem, learn_alone, repeats, row_noise
 from harmonicgp.training.problem import Problem
 from harmonicgp.training.schedule import Schedule

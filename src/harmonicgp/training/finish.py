@@ -185,11 +185,12 @@ def hold_out(problem: Problem, plan: Schedule) -> Split:
     A row that stands for several equal ones may be on both sides: held out are rows of the table that it was made of. Not so
     where rows are set aside for neighbours, whose nearest row would be their own copy.
     """
-    share = min(plan.validation_fraction, plan.max_validation / problem.size)
+    size = problem.N if plan.set_aside else problem.size
+    share = min(plan.validation_fraction, plan.max_validation / size)
     refined = plan.refine and problem.observation.is_gaussian and problem.noise is None
     wanted = plan.set_aside or (plan.finish and (refined or plan.early_stopping or plan.keep_out))
     too_many = problem.observation.is_gaussian and problem.features.n_features > MAX_DENSE
-    if not wanted or share * problem.size < 20 or too_many:
+    if not wanted or share * size < 20 or too_many:
         return Split(problem)
     generator = torch.Generator().manual_seed(plan.seed + 1)
     if problem.counts is None or plan.set_aside:

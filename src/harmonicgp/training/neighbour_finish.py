@@ -21,13 +21,10 @@ from harmonicgp.inference.statistics import RowPiece, diagonal_blocks, sum_stati
 from harmonicgp.kernels.metric import metric_coordinates
 from harmonicgp.training.finish import Split, Validation, finish, outputscale
 from harmonicgp.training.fit import Fit, finish_seconds
-from harmonicgp.training.neighbour_search import (
-    AHEAD,
-    GAIN,
+from harmonicgp.training.neighbour_scores import (
     MAX_GIVEN,
     TILE,
     GivenRows,
-    NeighbourSearch,
     Scored,
     Start,
     family_of,
@@ -39,6 +36,7 @@ from harmonicgp.training.neighbour_search import (
     set_aside,
     set_scalars,
 )
+from harmonicgp.training.neighbour_search import AHEAD, GAIN, NeighbourSearch
 from harmonicgp.training.neighbours import gaussian, repeats, row_noise
 from harmonicgp.training.problem import Problem
 from harmonicgp.training.schedule import Schedule
@@ -74,6 +72,8 @@ def fit_neighbours(
         until = math.inf if plan.time_budget is None else begin + plan.time_budget
         search = NeighbourSearch(split, plan, until, reserve)
         best = search.run(start, k)
+        if k == "auto" and best.score == -math.inf:  # no factorisation at any of them
+            return _finished(result, problem, split, plan, family)
         ending, note = close(best, split, plan, family, search.given), search.note
         if k == "auto" and best.score < search.independent + AHEAD:
             ending = _better(ending, result, problem, split, plan, family)
