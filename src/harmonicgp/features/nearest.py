@@ -82,25 +82,33 @@ def dimensions(points: np.ndarray[Any, Any]) -> float:
 
 
 def earlier(points: Tensor, k: int, start: int = 0) -> Neighbours:
-    """Of each point [N, D] from number `start` on the k nearest among those before it; fewer for the first few.
+    """Of each point [N, D] from number `start` on the k nearest among those before it; fewer for the first few."""
+    return nearest_below(points, points[start:], torch.arange(start, len(points), device=points.device), k)
 
-    Points come in random order. The second half of the first n points is searched among the first n: about half of what is
-    near is earlier. Then n is halved. Where fewer than k of them are, the search is made again among the earlier half.
+
+def nearest_below(points: Tensor, queries: Tensor, below: Tensor, k: int, spare: int = 16) -> Neighbours:
+    """Of each query [n, D] the k nearest among the points [N, D] with a number smaller than `below` [n], which does not fall.
+
+    Points come in random order. The queries of the second half of the first points are searched among all of these: about half
+    of what is near is allowed. Then the points are halved. `spare` more than 2 k are looked at, so that most queries find k.
     """
-    N = len(points)
-    k = min(k, max(N - 1, 0))
-    table = _none(N - start, k, points.device)
-    stop = N
-    while stop > start and k > 0:
-        begin = max(stop // 2 if stop > 4 * k else 0, start)
-        width = min(2 * k + 16, stop) if begin else stop
-        found = NearestIndex(points[:stop]).rows(points[begin:stop], width)
-        before = found < torch.arange(begin, stop, device=points.device)[:, None]
+    k = min(k, max(int(below.max()), 0)) if len(below) else 0
+    table = _none(len(queries), k, points.device)
+    last = len(queries)
+    while last > 0 and k > 0:
+        stop = int(below[last - 1])
+        if stop == 0:
+            break
+        halved = stop > 4 * k
+        begin = int(torch.searchsorted(below, stop // 2)) if halved else 0
+        width = min(2 * k + spare, stop) if halved else stop
+        found = NearestIndex(points[:stop]).rows(queries[begin:last], width)
+        before = found < below[begin:last, None]
         place = before.cumsum(1) - 1
         row, column = (before & (place < k)).nonzero(as_tuple=True)
-        table.rows[begin - start + row, place[row, column]] = found[row, column]
-        table.present[begin - start + row, place[row, column]] = True
-        stop = begin
+        table.rows[begin + row, place[row, column]] = found[row, column]
+        table.present[begin + row, place[row, column]] = True
+        last = begin
     return table
 
 

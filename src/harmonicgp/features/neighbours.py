@@ -28,6 +28,8 @@ from harmonicgp.kernels.metric import metric_coordinates
 
 #: Numbers of features gathered at a time: a buffer of this size stays in the cache, and its memory is used again.
 GATHERED = 1 << 22
+#: Numbers of covariances that are factorised at a time.
+FACTORED = 1 << 20
 #: Numbers of features that are held for all rows at most (1 GB in float32).
 HELD = 1 << 28
 #: Where new points are more than this part of the observed rows, those are evaluated once for all of them.
@@ -89,9 +91,19 @@ class ResidualCovariances:
 
     def weights(self, noise: Tensor) -> Weights:
         """The weights for noise variances [n, k] of the neighbours."""
-        C = self.among + torch.diag_embed(torch.where(self.present, noise.double(), 1.0))
-        w = torch.cholesky_solve(self.cross[..., None], _factor(C, self.rounding))[..., 0]
-        return Weights(w, (self.prior - (self.cross * w).sum(-1)).clamp_min(0.0))
+        n, k = self.cross.shape
+        size = n if self.among.requires_grad or noise.requires_grad else max(1, FACTORED // max(k, 1) ** 2)
+        parts = [self._weights(slice(i, i + size), noise[i : i + size]) for i in range(0, max(n, 1), max(size, 1))]
+        return Weights(torch.cat([part.values for part in parts]), torch.cat([part.variance for part in parts]))
+
+    def _weights(self, rows: slice, noise: Tensor) -> Weights:
+        present, cross = self.present[rows], self.cross[rows]
+        C = self.among[rows].clone()
+        C.diagonal(dim1=-2, dim2=-1).add_(torch.where(present, noise.double(), 1.0))
+        L = factor(C, self.rounding[rows])
+        u = torch.linalg.solve_triangular(L, cross[..., None], upper=False)
+        w = torch.linalg.solve_triangular(L.mT, u, upper=True)[..., 0]
+        return Weights(w, (self.prior[rows] - u[..., 0].square().sum(-1)).clamp_min(0.0))
 
     @classmethod
     def joined(cls, parts: Sequence[ResidualCovariances]) -> ResidualCovariances:
@@ -148,7 +160,7 @@ def condition(
         covariances += [c] if keep else []
     mixed, variance, values, offset = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
     together = ResidualCovariances.joined(covariances) if keep else None
-    return Conditioned(_stacked(mixed, variance, shapes), neighbours, values, offset.mT, together)
+    return Conditioned(stacked(mixed, variance, shapes), neighbours, values, offset.mT, together)
 
 
 def residual_covariances(
@@ -170,11 +182,12 @@ def residual_covariances(
     return ResidualCovariances(torch.where(both, K, 0.0), torch.where(present, cross, 0.0), prior, present, rounding)
 
 
-def _factor(C: Tensor, jitter: Tensor) -> Tensor:
+def factor(C: Tensor, jitter: Tensor) -> Tensor:
     """The Cholesky factors of C [n, k, k], with jitter [n] on the diagonal that grows where there is none."""
-    eye = torch.eye(C.shape[-1], dtype=C.dtype, device=C.device)
     for _ in range(9):
-        L, info = torch.linalg.cholesky_ex(C + jitter[:, None, None] * eye)
+        raised = C.clone()
+        raised.diagonal(dim1=-2, dim2=-1).add_(jitter[:, None])
+        L, info = torch.linalg.cholesky_ex(raised)
         failed = info != 0
         if not bool(failed.any()):
             return L
@@ -184,7 +197,7 @@ def _factor(C: Tensor, jitter: Tensor) -> Tensor:
     )
 
 
-def _stacked(A: Tensor, variance: Tensor, shapes: Shapes) -> DenseEvaluation:
+def stacked(A: Tensor, variance: Tensor, shapes: Shapes) -> DenseEvaluation:
     """Features [n, F] in stacks [blocks, f, n]."""
     stacks, start = [], 0
     for blocks, f in shapes:

@@ -235,7 +235,7 @@ class TrainingLoop:
 
     def _adam_step(self, q: AdamPosterior) -> float:
         """Everything by Adam, as the paper trains."""
-        batch = self.problem.part(self.draws.draw())
+        batch = self.problem.batch(self.draws.draw())
         mean = self._mean_term(batch, batch.terms(q, batch.evaluate()))
         kl = q.kl() / self.problem.size
         self._adam(kl - mean)
@@ -244,14 +244,14 @@ class TrainingLoop:
     def _natural_step(self) -> float:
         """Q by a natural-gradient step, the rest by Adam on the batch that the schedule says."""
         problem, plan, q = self.problem, self.plan, self.q
-        batch = problem.part(self.draws.draw())
+        batch = problem.batch(self.draws.draw())
         evaluation = batch.evaluate()
         if plan.gradient_batch == "before":
             terms = batch.terms(q, evaluation)
         rho = 1.0 if self.exact else plan.rho_at(self.course.step, self.course.share)
         self.q = q = batch.step(q, evaluation, problem.N / batch.N, rho)
         if plan.gradient_batch == "fresh":
-            batch = problem.part(self.draws.draw())
+            batch = problem.batch(self.draws.draw())
             evaluation = batch.evaluate()
         if plan.gradient_batch != "before":
             terms = batch.terms(q, evaluation)

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
 import torch
 
 from harmonicgp.backend.memory import memory_kept
+from harmonicgp.features.base import Whitened
 from harmonicgp.features.evaluation import split_coefficients
-from harmonicgp.features.nearest import earlier, tiles
-from harmonicgp.features.neighbours import Neighbourhood, ObservedRows, condition
+from harmonicgp.features.neighbours import Neighbourhood, ObservedRows
 from harmonicgp.inference.closed_form import closed_form
 from harmonicgp.inference.neighbours import NeighbourPredictor
 from harmonicgp.inference.posterior import Family, Posterior
-from harmonicgp.inference.statistics import RowPiece, diagonal_blocks, sum_statistics
+from harmonicgp.inference.statistics import Statistics, diagonal_blocks
 from harmonicgp.kernels.metric import metric_coordinates
 from harmonicgp.training.finish import Split, Validation, finish, outputscale
 from harmonicgp.training.fit import Fit, finish_seconds
 from harmonicgp.training.neighbour_scores import (
     MAX_GIVEN,
-    TILE,
     GivenRows,
     Scored,
     Start,
     family_of,
-    given_piece,
+    group_statistics,
+    groups_of,
     in_units,
     is_free,
     log_density,
@@ -132,10 +131,9 @@ def close(best: Scored, split: Split, plan: Schedule, wanted: Family | Literal["
             scale = log_density(held, mean, variance, s2, True)[1]
         validation = Validation(split.rows, held.latent(mean), scale * variance)
         if not plan.keep_out:
-            y, noise = held.centred(), noise_of(held, s2)
-            pieces = (given_piece(part, y[:, i], noise[i], s2) for i, part in rows.held_out(s2))
-            statistics = statistics + sum_statistics(pieces, statistics.shapes, len(y), held.N, True)
-            problem = problem.joined(held)
+            known, problem = problem.N, problem.joined(held)
+            observed = ObservedRows(problem.X, problem.centred(), noise_of(problem, s2))
+            statistics = statistics + _later_rows(rows.whitened, observed, known, s2, best.k > 0)
     units = in_units(statistics, scale)
     form = closed_form(units, s2, family, "elbo")
     start = best.start.copy()
@@ -156,15 +154,7 @@ def absorb_neighbours(predictor: NeighbourPredictor, problem: Problem) -> Neighb
     old, new = hood.observed, ObservedRows(problem.X, problem.centred(), row_noise(problem))
     pairs = ((old.X, new.X, 0), (old.y, new.y, 1), (old.noise, new.noise, 0))
     observed = ObservedRows(*(torch.cat((a, b), axis) for a, b, axis in pairs))
-    points = metric_coordinates(hood.kernel, observed.X)
-    table = earlier(points, hood.k, len(old))
-
-    def pieces() -> Iterator[RowPiece]:
-        for tile in tiles(points[len(old) :], TILE):
-            given = condition(predictor.whitened, new.X[tile], observed, table.part(tile))
-            yield given_piece(given, new.y[:, tile], new.noise[tile], s2)
-
-    sums = sum_statistics(pieces(), predictor.features.shapes, len(new.y), len(new), True)
+    sums = _later_rows(predictor.whitened, observed, len(old), s2, hood.k > 0)
     assert sums.S is not None
     Lambda, mu = posterior.dense_precision()[0], posterior.mean_vector()
     H = Lambda + sums.S / s2
@@ -175,3 +165,9 @@ def absorb_neighbours(predictor: NeighbourPredictor, problem: Problem) -> Neighb
         blocks = [part[None] for part in diagonal_blocks(H, sums.shapes)]
         updated = Posterior.from_precisions("block", split_coefficients(mean, sums.shapes), blocks)
     return replace(predictor, posterior=updated, neighbourhood=Neighbourhood.of(hood.kernel, observed, hood.k))
+
+
+def _later_rows(whitened: Whitened, observed: ObservedRows, known: int, s2: float, near: bool) -> Statistics:
+    """The sums over the rows from number `known` on, each given rows before it; without `near` every residual is independent."""
+    points = metric_coordinates(getattr(whitened.view, "kernel", None), observed.X)
+    return group_statistics(whitened, observed, groups_of(points, known, near), s2)

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from harmonicgp.features.base import Features, Whitened
 from harmonicgp.features.evaluation import DenseEvaluation
-from harmonicgp.features.nearest import NearestIndex, Neighbours, earlier, tiles
+from harmonicgp.features.groups import GroupedRows, RowGroups, condition_groups
+from harmonicgp.features.nearest import NearestIndex, tiles
 from harmonicgp.features.neighbours import Conditioned, ObservedRows, ResidualCovariances, condition
 from harmonicgp.features.residual import IndependentResidual
 from harmonicgp.inference.closed_form import ClosedForm
 from harmonicgp.inference.posterior import Family
 from harmonicgp.inference.statistics import RowPiece, Statistics, sum_statistics
-from harmonicgp.kernels.metric import metric_coordinates
 from harmonicgp.likelihoods.observation import GaussianObservation
 from harmonicgp.training.finish import Split, hold_out, outputscale
 from harmonicgp.training.neighbours import gaussian
@@ -28,7 +28,7 @@ from harmonicgp.training.problem import Problem
 from harmonicgp.training.schedule import Schedule
 
 #: Rows that inform the features' posterior at most; all rows are neighbours.
-MAX_GIVEN = 50_000
+MAX_GIVEN = 200_000
 #: How far the output scale is searched, as factors.
 SCALES = (1e-3, 1e3)
 #: Rows at a time: those of a tile are near each other.
@@ -69,41 +69,39 @@ class Scored:
 
 
 class GivenRows:
-    """Rows in random order with their neighbours in the metric of a start: all that a noise variance needs."""
+    """Rows in random order, in groups of near ones, and held-out rows with their neighbours: all that a noise variance needs.
+
+    Groups and neighbours are found in the metric of a start. With k = 0 every residual is independent.
+    """
 
     @torch.no_grad()
     def __init__(self, start: Start, split: Split, k: int, most: int = MAX_GIVEN) -> None:
         self.trained = start.on(split.trained)
         self.held = None if split.held is None else start.on(split.held)
         self.whitened: Whitened = start.features.whiten()
-        kernel = getattr(start.features.view, "kernel", None)
-        points = metric_coordinates(kernel, self.trained.X)
+        points = self.trained.coordinates()
         self.first = max(0, self.trained.N - most)  #: the first of the rows that inform the posterior
-        self.table: Neighbours = earlier(points, k, self.first)
-        self.tiles = tiles(points[self.first :], TILE)
+        self.groups = groups_of(points, self.first, k > 0)
         if self.held is not None:
-            queries = metric_coordinates(kernel, self.held.X)
-            self.near = NearestIndex(points).nearest(queries, k)
-            self.held_tiles = tiles(queries, TILE)
+            self.index, self.queries = NearestIndex(points), self.held.coordinates()
+            self.near = self.index.nearest(self.queries, k)
+            self.held_tiles = tiles(self.queries, TILE)
         self.observed = ObservedRows(self.trained.X, self.trained.centred(), noise_of(self.trained, 1.0))
         self.observed = self.observed.with_features(self.whitened)
+
+    def with_neighbours(self, k: int) -> GivenRows:
+        """The same with another number of neighbours for held-out rows."""
+        other = copy.copy(self)
+        other.near = self.index.nearest(self.queries, k)
+        return other
 
     def given(self, s2: float) -> ObservedRows:
         """The trained rows with their noise at noise variance s2."""
         return replace(self.observed, noise=noise_of(self.trained, s2))
 
     def statistics(self, s2: float, exact: bool | None = None) -> Statistics:
-        """The sums over trained rows given their neighbours."""
-        observed = self.given(s2)
-
-        def pieces() -> Iterator[RowPiece]:
-            for tile in self.tiles:
-                rows = tile + self.first
-                given = condition(self.whitened, observed.X[rows], observed, self.table.part(tile))
-                yield given_piece(given, observed.y[:, rows], observed.noise[rows], s2)
-
-        n = self.trained.N - self.first
-        return sum_statistics(pieces(), self.trained.features.shapes, len(observed.y), n, True, exact)
+        """The sums over trained rows given those before them."""
+        return group_statistics(self.whitened, self.given(s2), self.groups, s2, exact)
 
     def held_out(self, s2: float, keep: bool = False) -> Iterator[tuple[Tensor, Conditioned]]:
         """The held-out rows given trained ones, tile by tile; with the covariances of the residual if they are to be kept."""
@@ -174,11 +172,30 @@ def noise_of(problem: Problem, s2: float) -> Tensor:
     return noise if problem.counts is None else noise / problem.counts
 
 
-def given_piece(given: Conditioned, y: Tensor, noise: Tensor, s2: float) -> RowPiece:
-    """Rows given their neighbours as the closed form sees them: features a~, targets y~, noise d = s2 / w."""
-    d = given.evaluation.residual.variance.double() + noise.double()
-    bare = DenseEvaluation(given.evaluation.stacks, IndependentResidual(torch.zeros_like(d)))
-    return RowPiece(bare, y - given.offset, s2 / d)
+def groups_of(points: Tensor, first: int, near: bool) -> RowGroups:
+    """Groups of the points from number `first` on; without `near` every row is alone."""
+    return RowGroups.of(points, first) if near else RowGroups.singles(len(points), first, points.device)
+
+
+def given_piece(given: GroupedRows, s2: float) -> RowPiece:
+    """Rows given those before them as the closed form sees them: features a~, targets y~, noise d = s2 / w."""
+    assert given.evaluation is not None
+    bare = DenseEvaluation(given.evaluation.stacks, IndependentResidual(torch.zeros_like(given.d)))
+    return RowPiece(bare, given.y, s2 / given.d)
+
+
+@torch.no_grad()
+def group_statistics(
+    whitened: Whitened, observed: ObservedRows, groups: RowGroups, s2: float, exact: bool | None = None
+) -> Statistics:
+    """The sums over the rows of groups given those before them."""
+    shapes = whitened.dense(observed.X[:1]).shapes
+
+    def pieces() -> Iterator[RowPiece]:
+        for some in groups.split(sum(blocks * f for blocks, f in shapes)):
+            yield given_piece(condition_groups(whitened.view, whitened, observed, some), s2)
+
+    return sum_statistics(pieces(), shapes, len(observed.y), len(groups.numbers), True, exact)
 
 
 @torch.no_grad()

@@ -27,6 +27,7 @@ from harmonicgp.training.neighbour_scores import (
     HeldOutView,
     Scored,
     Start,
+    groups_of,
     in_units,
     is_free,
     set_aside,
@@ -37,8 +38,8 @@ from harmonicgp.training.problem import Problem
 from harmonicgp.training.schedule import Schedule
 
 #: Neighbours by default, and at most where held-out rows ask for more.
-NEIGHBOURS, MOST_NEIGHBOURS = 20, 80
-#: Nats a row for which more neighbours are worth their cost, and by which a move must help to be taken again.
+NEIGHBOURS, MOST_NEIGHBOURS = 20, 160
+#: Nats a row by which a move must help to be taken again, and for which `NEIGHBOURS` more neighbours are worth their cost.
 GAIN = 0.005
 #: Nats a row by which a first look may be behind to be looked at again, at other noise variances.
 NEAR = 0.2
@@ -48,8 +49,8 @@ MAX_DESCENT = 50_000
 TRIAL_ROWS, ROWS_A_FEATURE = 10_000, 4
 #: Held-out rows that a score looks at, at most, and noise variances.
 SCORED, TRIALS = 2000, 6
-#: Rows of the trial that says how many a time budget allows.
-PROBED = 300
+#: Rows of the trial that says how many a time budget allows, and held-out rows of it.
+PROBED, PROBED_HELD = 512, 100
 #: How far the best noise variance must be from the first, as a factor, for another posterior.
 FAR = 4.0
 #: Steps of the nearest-neighbour likelihood, and of the first descent; each later one is longer by half.
@@ -61,8 +62,8 @@ AHEAD = 0.05
 #: Features up to which descent is quick enough to be made without a time budget; twice as many for a start of its own.
 SMALL = 512
 
-#: How far the noise is searched either way, as a factor.
-REACH = 30.0
+#: How far the noise is searched either way, as a factor; and where the number of neighbours is all that has changed.
+REACH, NEAR_REACH = 30.0, 4.0
 
 
 class Descent(Schedule):
@@ -80,9 +81,9 @@ Move = Callable[[Scored, int], Scored]
 class NeighbourSearch:
     """Starts and moves, compared by the density of held-out rows.
 
-    The moves are the nearest-neighbour likelihood alone, descent on the combined bound, and twice as many neighbours. Without a
-    time budget each is made once, the first two where features are few. With one they are made while they help and there is
-    time, the most rewarding first.
+    The moves are the nearest-neighbour likelihood alone and descent on the combined bound. Without a time budget each is made
+    once, where features are few. With one they are made while they help and there is time, the most rewarding first. At last
+    the number of neighbours is doubled while that is worth its cost.
     """
 
     def __init__(self, split: Split, plan: Schedule, until: float = math.inf, reserve: float = 0.0) -> None:
@@ -93,6 +94,8 @@ class NeighbourSearch:
         self.given = MAX_GIVEN  #: rows that inform the posterior of the end
         self.trial_rows = TRIAL_ROWS  #: rows that inform that of a score
         self.longest = 0.0  # seconds that a score has taken
+        self.seeing = 0.0  # seconds of it that held-out rows took
+        self.more = False  #: whether more neighbours may be asked for
         self.independent = -math.inf  #: the score of independent residuals
         self.converged = False  #: whether no move helped any more
         self.note = ""  #: why the search ended before its time
@@ -103,14 +106,16 @@ class NeighbourSearch:
         if math.isfinite(self.until):
             self._afford(start, NEIGHBOURS if k == "auto" else k)
         best = self.score(start, NEIGHBOURS if k == "auto" else k)
-        if k == "auto":
+        self.more = k == "auto"
+        if self.more:
             self.independent = self.score(start, 0).score
         F, budget = start.features.n_features, math.isfinite(self.until)
-        wanted = {self.alone: budget or F <= 2 * SMALL, self.descend: budget or F <= SMALL, self.double: k == "auto"}
+        wanted = {self.alone: budget or F <= 2 * SMALL, self.descend: budget or F <= SMALL}
         best = self.climb(best, [move for move, is_wanted in wanted.items() if is_wanted])
+        best = self.double(best) if self.more else best
         left = self.until - time.perf_counter() - self.closing
         if math.isfinite(left) and left > 0.3 * (self.until - begin):
-            names = "more steps" + (" and more neighbours" if k == "auto" else "")
+            names = "more steps" + (" and more neighbours" if self.more else "")
             why = (
                 f"{names} no longer helped on held-out rows"
                 if self.converged
@@ -127,15 +132,24 @@ class NeighbourSearch:
 
     def _afford(self, start: Start, k: int) -> None:
         """Set how many rows scores and the end look at, by a trial on a few, so that both fit into the time that is left."""
-        few = replace(self.split, trained=self.split.trained.part(slice(-4 * PROBED, None)), held=None)
-        begin = time.perf_counter()
+        held = self.scored.held
+        assert held is not None
+        few = Split(self.split.trained.part(slice(-4 * PROBED, None)), held.part(slice(0, PROBED_HELD)))
+        times = [time.perf_counter()]
         rows = GivenRows(start, few, k, PROBED)
-        rows.statistics(start.s2, exact=False)
-        now = time.perf_counter()
-        affordable = (self.until - now - self.reserve) / (now - begin) * PROBED
+        statistics = rows.statistics(start.s2, exact=False)
+        times.append(time.perf_counter())
+        form = closed_form(statistics, start.s2, "joint", "elbo")
+        times.append(time.perf_counter())
+        HeldOutView(rows, form, start.s2).density(False, start.s2)
+        times.append(time.perf_counter())
+        left = self.until - times[3] - self.reserve - 2 * (times[2] - times[1])
+        affordable = left / (times[1] - times[0]) * PROBED
         self.given = min(max(int(0.4 * affordable), PROBED), MAX_GIVEN)
         self.trial_rows = min(max(int(0.1 * affordable), PROBED), TRIAL_ROWS)
-        self.scored = self._scored(min(max(int(0.05 * affordable), PROBED), SCORED))
+        self.scored = self._scored(
+            min(max(int(0.04 * left / (times[3] - times[2]) * PROBED_HELD), PROBED_HELD), SCORED)
+        )
 
     def climb(self, best: Scored, moves: Sequence[Move]) -> Scored:
         """The best after these moves."""
@@ -172,26 +186,20 @@ class NeighbourSearch:
     @property
     def closing(self) -> float:
         """Seconds that the end will take, from all rows: a score sees some of them, several times."""
-        N = self.split.trained.N
-        return self.reserve + self.longest * max(1.5, min(N, self.given) / self.trial_rows)
+        N, held, scored = self.split.trained.N, self.split.held, self.scored.held
+        assert held is not None
+        assert scored is not None
+        seen = self.seeing * held.N / scored.N * (3.0 if self.more else 1.0)
+        return self.reserve + seen + self.longest * max(1.5, min(N, self.given) / self.trial_rows)
 
     # Moves ------------------------------------------------------------------------------------------------------------
 
     def alone(self, best: Scored, made: int) -> Scored:
         """Kernel and noise learned from neighbours alone."""
         start, rate = best.start.copy(), 2.5 * self.plan.learning_rate
-        until = self.until - self.longest - self.closing
-        learn_alone(
-            start.on(self.split.trained), best.k, ALONE_STEPS, rate / (1 + made), self.plan.seed + made, until=until
-        )
+        until, k = self.until - self.longest - self.closing, min(best.k, 2 * NEIGHBOURS)
+        learn_alone(start.on(self.split.trained), k, ALONE_STEPS, rate / (1 + made), self.plan.seed + made, until=until)
         return self.score(start, best.k, best.score)
-
-    def double(self, best: Scored, made: int) -> Scored:
-        """Twice as many neighbours, where they are worth their cost."""
-        if 2 * best.k > MOST_NEIGHBOURS or not self.has_time(3.0 + self.closing / max(self.longest, 1e-9)):
-            return best  # scores and the end take twice as long with twice as many
-        more = self.score(best.start, 2 * best.k, best.score, best.s2)
-        return more if more.score > best.score + GAIN else best
 
     def descend(self, best: Scored, made: int) -> Scored:
         """Some steps on the combined bound in all hyper-parameters and inducing inputs."""
@@ -201,7 +209,7 @@ class NeighbourSearch:
         set_scalars(start, best.s2, best.scale)
         trained = start.on(self.split.trained)
         first = max(0, trained.N - MAX_DESCENT)
-        problem = NeighbourProblem.of(trained, best.k, first)
+        problem = NeighbourProblem.of(trained, groups_of(trained.coordinates(), first, best.k > 0))
         plan = Descent(
             max_steps=round(DESCENT_STEPS * 1.5**made),
             batch_size=min(self.plan.batch_size, DESCENT_BATCH),
@@ -211,10 +219,33 @@ class NeighbourSearch:
         )
         left = self.until - time.perf_counter() - self.longest - self.closing
         loop = TrainingLoop(Split(problem), "block", plan, max(left, 1e-3))
-        seen = problem.N / (rows.trained.N - rows.first)  # as if all rows of the descent had informed the posterior
+        seen = (trained.N - first) / (
+            rows.trained.N - rows.first
+        )  # as if all rows of the descent had informed the posterior
         loop.q = closed_form(statistics.scaled(seen), best.s2, "block", "elbo").posterior
         loop.run(())
         return self.score(start, best.k, best.score)
+
+    @torch.no_grad()
+    def double(self, best: Scored) -> Scored:
+        """Twice as many neighbours, and again, while they are worth their cost."""
+        rows = GivenRows(best.start, self.scored, best.k, self._trial_rows(best.start))
+        try:
+            form = closed_form(rows.statistics(best.s2, exact=False), best.s2, "joint", "elbo")
+            while 2 * best.k <= MOST_NEIGHBOURS:
+                # Twice as many take up to four times as long; and those of the end, for all rows held out.
+                if time.perf_counter() + 4 * self.seeing + self.closing > self.until:
+                    break
+                begin, other = time.perf_counter(), rows.with_neighbours(2 * best.k)
+                view = partial(HeldOutView(other, form, best.s2).density, self._is_scaled(rows))
+                more = self._scalars(replace(best, k=2 * best.k), view, best.score, is_free(rows.trained), NEAR_REACH)
+                self.seeing = time.perf_counter() - begin
+                if more.score <= best.score + GAIN * best.k / NEIGHBOURS:
+                    break
+                best = more
+        except NotPositiveDefiniteError:  # more neighbours that fail do not help
+            pass
+        return best
 
     # Scores -----------------------------------------------------------------------------------------------------------
 
@@ -227,15 +258,16 @@ class NeighbourSearch:
         begin = time.perf_counter()
         rows = GivenRows(start, self.scored, k, self._trial_rows(start))
         best = Scored(start, k, start.s2 if s2 is None else s2)
-        free = is_free(rows.trained)
-        scaled = free and outputscale(start.features) is not None
+        free, scaled = is_free(rows.trained), self._is_scaled(rows)
         for _ in range(2):
             first = best.s2
             try:
                 form = closed_form(rows.statistics(first, exact=False), first, "joint", "elbo")
             except NotPositiveDefiniteError:
                 break
+            looked = time.perf_counter()
             best = self._scalars(best, partial(HeldOutView(rows, form, first).density, scaled), rival, free)
+            self.seeing = max(self.seeing, time.perf_counter() - looked)
             if abs(math.log(best.s2 / first)) < math.log(FAR):
                 break
         self.longest = max(self.longest, time.perf_counter() - begin)
@@ -247,7 +279,14 @@ class NeighbourSearch:
         return self.trial_rows if self.trial_rows < TRIAL_ROWS else max(TRIAL_ROWS, enough)
 
     @staticmethod
-    def _scalars(at: Scored, density: Callable[[float], tuple[float, float]], rival: float, free: bool) -> Scored:
+    def _is_scaled(rows: GivenRows) -> bool:
+        """Whether all variances may be multiplied by a factor."""
+        return is_free(rows.trained) and outputscale(rows.trained.features) is not None
+
+    @staticmethod
+    def _scalars(
+        at: Scored, density: Callable[[float], tuple[float, float]], rival: float, free: bool, far: float = REACH
+    ) -> Scored:
         """The best noise variance near the present one, by a function that gives score and scale at another."""
         seen: dict[float, tuple[float, float]] = {}
 
@@ -258,7 +297,7 @@ class NeighbourSearch:
         middle = math.log(at.s2)
         first = -cost(middle)
         if free and first > rival - NEAR:
-            reach = (middle - math.log(REACH), middle + math.log(REACH))
+            reach = (middle - math.log(far), middle + math.log(far))
             minimize_scalar(cost, bounds=reach, method="bounded", options={"maxiter": TRIALS, "xatol": 0.05})
         best = max(seen, key=lambda key: seen[key][0])
         return replace(at, s2=math.exp(best), scale=seen[best][1], score=seen[best][0])

@@ -4,79 +4,66 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from harmonicgp.features.base import Whitened
-from harmonicgp.features.nearest import Neighbours, earlier, tiles
-from harmonicgp.features.neighbours import Conditioned, ObservedRows, condition, residual_covariances
+from harmonicgp.features.groups import GroupedRows, RowGroups, condition_groups
+from harmonicgp.features.nearest import Neighbours, earlier
+from harmonicgp.features.neighbours import ObservedRows, residual_covariances
 from harmonicgp.inference.posterior import Posterior, VariationalPosterior
-from harmonicgp.kernels.metric import metric_coordinates
 from harmonicgp.likelihoods.observation import GaussianObservation
 from harmonicgp.training.problem import Problem, Sites
 from harmonicgp.training.schedule import Batches, Schedule
 
-#: Rows of a tile: those of one tile share neighbours, and batches are made of tiles.
-TILE = 64
 #: Rows that the nearest-neighbour likelihood looks at, at most.
 MAX_ALONE = 20_000
 #: Pairs of neighbours that a step of it looks at, at most, which bounds its memory.
 PAIRS = 1 << 20
 
 
-class TileBatches(Batches):
-    """Batches of whole tiles, pass after pass."""
+class GroupBatches(Batches):
+    """Batches of whole groups, pass after pass: draws numbers of groups."""
 
-    def __init__(self, parts: list[Tensor], size: int, seed: int) -> None:
-        super().__init__(len(parts), max(1, round(size * len(parts) / sum(map(len, parts)))), seed)
-        self.parts = parts
-
-    def draw(self) -> Tensor:
-        """The rows of the next tiles."""
-        return torch.cat([self.parts[i] for i in super().draw().tolist()])
+    def __init__(self, groups: RowGroups, size: int, seed: int) -> None:
+        rows = len(groups.numbers) / len(groups)
+        super().__init__(len(groups), max(1, round(size / rows)), seed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NeighbourProblem(Problem):
-    """Rows given their neighbours among the rows of `everything`, under Gaussian noise.
+    """Groups of rows, each conditioned on the rows near it, under Gaussian noise.
 
     The bound is a sum over rows of E_q log N(y~; a~'v, d), less KL(q || p). At the optimum of a joint posterior it is the
     evidence of the model.
     """
 
-    everything: Problem
-    table: Neighbours  #: of the rows of this problem
-    parts: list[Tensor]  #: tiles of the rows
+    everything: Problem  #: all rows, in the order of conditioning
+    groups: RowGroups  #: of the rows of this problem
 
     @classmethod
-    def of(cls, problem: Problem, k: int, first: int = 0) -> NeighbourProblem:
-        """The rows from number `first` on, each given the k nearest before it in the metric of the kernel.
+    def of(cls, problem: Problem, groups: RowGroups) -> NeighbourProblem:
+        """The rows of these groups; the rows of `problem` are in random order."""
+        some = problem.part(groups.numbers)
+        return cls(**{f.name: getattr(some, f.name) for f in fields(Problem)}, everything=problem, groups=groups)
 
-        All rows come in random order.
-        """
-        points = metric_coordinates(getattr(problem.features.view, "kernel", None), problem.X)
-        some = problem.part(slice(first, None))
-        values = {f.name: getattr(some, f.name) for f in fields(Problem)}
-        table = earlier(points, k, first)
-        return cls(**values, everything=problem, table=table, parts=tiles(points[first:], TILE))
-
-    def part(self, rows: Tensor | slice) -> NeighbourProblem:
-        """The same on some of the rows."""
-        some = super().part(rows)
-        values = {f.name: getattr(some, f.name) for f in fields(Problem)}
-        return replace(self, **(values | {"table": self.table.part(rows), "parts": []}))
+    def batch(self, numbers: Tensor | slice) -> NeighbourProblem:
+        """The same on some of the groups."""
+        return NeighbourProblem.of(self.everything, self.groups.part(numbers))
 
     def batches(self, plan: Schedule) -> Batches:
-        """Batches of tiles."""
-        return TileBatches(self.parts, plan.batch_size, plan.seed)
+        """Batches of groups."""
+        return GroupBatches(self.groups, plan.batch_size, plan.seed)
 
-    def evaluate(self, whitened: Whitened | None = None) -> Conditioned:
-        """The rows given their neighbours; factorised anew, differentiably, unless `whitened` is given."""
-        observed = ObservedRows(self.everything.X, self.everything.centred(), row_noise(self.everything))
-        return condition(self.features.whiten() if whitened is None else whitened, self.X, observed, self.table)
+    def evaluate(self, whitened: Whitened | None = None) -> GroupedRows:
+        """The rows conditioned on rows near them; factorised anew, differentiably, unless `whitened` is given."""
+        rows = self.everything
+        observed = ObservedRows(rows.X, rows.centred(), row_noise(rows))
+        whitened = self.features.whiten() if whitened is None else whitened
+        return condition_groups(self.features.view, whitened, observed, self.groups)
 
     def sum(self, terms: Tensor) -> Tensor:
         """The sum of the rows' terms, in which repeats are counted already."""
@@ -85,21 +72,28 @@ class NeighbourProblem(Problem):
     def terms(self, posterior: VariationalPosterior, evaluation: Any) -> Tensor:
         """E_q log N(y~; a~'v, d) of the rows, [N]."""
         m, v = posterior.moments(evaluation.evaluation)
-        y, d = self.targets(evaluation)
-        fit = -0.5 * (2 * math.pi * d).log() - 0.5 * ((y - m).square() + v) / d
-        return fit.sum(0) - len(y) * repeats(self)
-
-    def targets(self, conditioned: Conditioned) -> tuple[Tensor, Tensor]:
-        """Y~ [P, N] and the noise variances d [N]."""
-        return self.centred() - conditioned.offset, row_noise(self) + conditioned.evaluation.residual.variance
+        d = evaluation.d.to(m.dtype)
+        fit = -0.5 * (2 * math.pi * d).log() - 0.5 * ((evaluation.y - m).square() + v) / d
+        return fit.sum(0) - len(m) * repeats(self)
 
     @torch.no_grad()
     def sites(self, posterior: Posterior, evaluation: Any) -> Sites:
         """The slopes g = (y~ - mean)/d, lambda = 1/d."""
         features = evaluation.evaluation.detach()
-        y, d = self.targets(evaluation)
         m = posterior.mean(features)
-        return Sites(features, m, None, (y - m) / d, (1 / d).expand_as(m))
+        d = evaluation.d.to(m.dtype)
+        return Sites(features, m, None, (evaluation.y - m) / d, (1 / d).expand_as(m))
+
+    @torch.no_grad()
+    def total(
+        self, posterior: Posterior, whitened: Whitened, chunk_size: int = 4096, prior: Posterior | None = None
+    ) -> float:
+        """The bound on all rows at a posterior; `prior`, an earlier posterior, takes the place of N(0, I)."""
+        value = -float(posterior.kl(prior))
+        for groups in self.groups.split(self.features.n_features):
+            part = NeighbourProblem.of(self.everything, groups)
+            value += float(part.terms(posterior, part.evaluate(whitened)).double().sum())
+        return value
 
 
 def row_noise(problem: Problem) -> Tensor:
@@ -134,7 +128,7 @@ def learn_alone(
     draws, y = Batches(problem.N - first, batch, seed), problem.centred().detach()
     for step in range(steps):
         if step in (0, steps // 4, (6 * steps) // 10):  # the kernel's metric moves
-            table = earlier(metric_coordinates(getattr(view, "kernel", None), problem.X), k, first)
+            table = earlier(problem.coordinates(), k, first)
         if time.perf_counter() > until:
             return
         rows = draws.draw().to(problem.X.device)
@@ -160,7 +154,7 @@ def _cost_alone(problem: Problem, y: Tensor, rows: Tensor, near: Neighbours) -> 
 @torch.no_grad()
 def density_alone(problem: Problem, k: int, first: int) -> float:
     """The mean of log p(y_i | its k nearest earlier rows) over the rows from number `first` on, without features."""
-    table = earlier(metric_coordinates(getattr(problem.features.view, "kernel", None), problem.X), k, first)
+    table = earlier(problem.coordinates(), k, first)
     rows = torch.arange(first, problem.N, device=problem.X.device)
     return -float(_cost_alone(problem, problem.centred(), rows, table)) - 0.5 * math.log(2 * math.pi)
 

@@ -16,6 +16,7 @@ from harmonicgp.inference.natural_gradient import natural_gradient_step
 from harmonicgp.inference.posterior import Posterior, VariationalPosterior
 from harmonicgp.inference.prediction import MeanFunction
 from harmonicgp.inference.statistics import chunks
+from harmonicgp.kernels.metric import metric_coordinates
 from harmonicgp.likelihoods.observation import Bound, Observation
 from harmonicgp.training.schedule import Batches, Schedule
 
@@ -102,9 +103,17 @@ class Problem:
             )
         return value
 
+    def coordinates(self) -> Tensor:
+        """The rows in the metric of the kernel, [N, D]: nearer rows are more alike."""
+        return metric_coordinates(getattr(self.features.view, "kernel", None), self.X)
+
     def batches(self, plan: Schedule) -> Batches:
-        """The row numbers of the batches of a fit."""
+        """The batches of a fit, as numbers that `batch` takes."""
         return Batches(self.N, plan.batch_size, plan.seed)
+
+    def batch(self, numbers: Tensor) -> Problem:
+        """The rows of a batch that `batches` drew."""
+        return self.part(numbers)
 
     def evaluate(self, whitened: Whitened | None = None) -> Any:
         """The features of the rows and their residual; factorised anew, differentiably, unless `whitened` is given."""
