@@ -38,7 +38,18 @@ def test_equal_rows_are_set_aside_together_and_count_once():
     assert set(split.held.counts.tolist()) == {1.0, 5.0}
     mean = torch.zeros_like(split.held.y).double()
     once = replace(split.held, counts=None)
-    assert log_density(split.held, mean, mean + 1, 0.1) == log_density(once, mean, mean + 1, 0.1)
+    assert log_density(split.judged, mean, mean + 1, 0.1) == log_density(once, mean, mean + 1, 0.1)
+
+
+def test_inputs_measured_again_are_on_both_sides_and_count_as_often_as_they_occur():
+    X, y = rough(400)
+    X[1::2] = X[::2]  # every input has two targets
+    _, problem = first_fit(X, y, counts=torch.full((400,), 5.0))
+    split = set_aside(problem, ASIDE)
+    assert float(split.trained.counts.sum() + split.held.counts.sum()) == 2000
+    assert float(split.held.counts.sum()) == pytest.approx(400, rel=0.2)
+    assert split.held.N > 100  # many rows with one of their copies, not few with all
+    assert split.judged is split.held
 
 
 @pytest.mark.parametrize("weight", [1e-3, 1e5])

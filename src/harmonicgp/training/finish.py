@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import gpytorch
+import numpy as np
 import torch
 from torch import Tensor
 
+from harmonicgp.backend.hashes import hashes
 from harmonicgp.features.base import Features, Whitened
 from harmonicgp.features.evaluation import DenseEvaluation
 from harmonicgp.features.residual import IndependentResidual
@@ -24,6 +26,8 @@ from harmonicgp.training.schedule import Schedule
 
 #: Nats a row for which the joint posterior is worth its cost.
 JOINT_GAIN = 0.01
+#: The share of repeated rows that must have several targets for repeats to be new measurements, not copies.
+REMEASURED = 0.1
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,14 @@ class Split:
     trained: Problem
     held: Problem | None = None
     rows: Tensor | None = None
+    by_copies: bool = False  #: whether all copies of a row are on one side
+
+    @property
+    def judged(self) -> Problem | None:
+        """The held-out rows as they count in a score. Where all copies of a row are held out, their errors are one error."""
+        if self.held is None or self.held.counts is None or not self.by_copies:
+            return self.held
+        return replace(self.held, counts=self.held.counts.clamp_max(1.0))
 
 
 @dataclass(frozen=True)
@@ -125,7 +137,7 @@ def _gaussian(
             (1.0, 1.0) if scaled is None else _limits(scaled.raw_outputscale_constraint, float(scaled.outputscale)),
         )
         found = refine(
-            statistics, evaluation, out.centred(), s2, family, *limits, counts=None if plan.set_aside else out.counts
+            statistics, evaluation, out.centred(), s2, family, *limits, counts=None if split.by_copies else out.counts
         )
     said = closed_form(statistics, found.s2, family, name, found.scale).posterior
     validation = _said(split, evaluation, said, found.scale)
@@ -182,10 +194,11 @@ def _limits(constraint: gpytorch.constraints.Interval, unit: float = 1.0) -> tup
 def hold_out(problem: Problem, plan: Schedule) -> Split:
     """The rows to train on and, where scalars are refined or the fit is watched, rows kept out.
 
-    A row that stands for several equal ones may be on both sides: held out are rows of the table that it was made of. Not so
-    where rows are set aside for neighbours, whose nearest row would be their own copy.
+    A row that stands for several equal ones may be on both sides: held out are rows of the table that it was made of. With
+    neighbours, mere copies are held out together: their nearest row would be their own copy.
     """
-    size = problem.N if plan.set_aside else problem.size
+    by_copies = plan.set_aside and problem.counts is not None and not _is_remeasured(problem)
+    size = problem.N if by_copies else problem.size
     share = min(plan.validation_fraction, plan.max_validation / size)
     refined = plan.refine and problem.observation.is_gaussian and problem.noise is None
     wanted = plan.set_aside or (plan.finish and (refined or plan.early_stopping or plan.keep_out))
@@ -193,11 +206,11 @@ def hold_out(problem: Problem, plan: Schedule) -> Split:
     if not wanted or share * size < 20 or too_many:
         return Split(problem)
     generator = torch.Generator().manual_seed(plan.seed + 1)
-    if problem.counts is None or plan.set_aside:
+    if problem.counts is None or by_copies:
         order = torch.randperm(problem.N, generator=generator, device="cpu").to(problem.X.device)
         n = int(share * problem.N)
         rows = order[:n].sort().values
-        return Split(problem.part(order[n:].sort().values), problem.part(rows), rows)
+        return Split(problem.part(order[n:].sort().values), problem.part(rows), rows, by_copies)
     counts = problem.counts.double()
     units = counts.floor().clamp_min(1.0)  # a weight below two is held out whole or not at all
     taken = torch.binomial(units, torch.full_like(units, share), generator=generator) * (counts / units)
@@ -207,3 +220,13 @@ def hold_out(problem: Problem, plan: Schedule) -> Split:
         return Split(problem)
     held = replace(problem.part(rows), counts=taken[rows].to(problem.X.dtype))
     return Split(replace(problem.part(trained), counts=left[trained].to(problem.X.dtype)), held, rows)
+
+
+def _is_remeasured(problem: Problem) -> bool:
+    """Whether repeated inputs are new measurements: at least `REMEASURED` of their rows have inputs with several targets."""
+    assert problem.counts is not None
+    if float(problem.counts.min()) < 1:  # weights, not numbers of rows
+        return False
+    _, place = np.unique(hashes(problem.X.double().cpu().numpy()), return_inverse=True)
+    rows, targets = np.bincount(place, problem.counts.double().cpu().numpy()), np.bincount(place)
+    return float(rows[targets > 1].sum()) >= REMEASURED * float(rows[rows > 1].sum())

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import gpytorch
@@ -160,11 +160,9 @@ class TrainingLoop:
         until: float = math.inf,
         checkpoint: Checkpoint | None = None,
     ) -> None:
-        problem, held = split.trained, split.held
+        problem, held = split.trained, split.judged
         self.problem, self.plan, self.until, self.checkpoint = problem, plan, until, checkpoint
         self.watched = held.part(slice(0, min(MAX_WATCHED, held.N))) if held and plan.early_stopping else None
-        if self.watched is not None and plan.set_aside:
-            self.watched = replace(self.watched, counts=None)  # equal rows were set aside together: once is enough
         shapes, P, device = problem.features.shapes, problem.observation.n_latent(len(problem.y)), problem.X.device
         #: The posterior that natural gradients step, and the one that Adam trains in its place.
         self.q = Posterior.prior(shapes, family, P, shared=problem.observation.is_gaussian, device=device)

@@ -84,9 +84,10 @@ def _better(
     ending: Fit, result: Fit, problem: Problem, split: Split, plan: Schedule, family: Family | Literal["auto"]
 ) -> Fit:
     """The fit with neighbours if it says more of the held-out rows than the first fit, ended at its best."""
-    assert split.held is not None
+    judged = split.judged
+    assert judged is not None
     refined = _finished(result, problem, split, plan, family)
-    return ending if validation_score(ending, split.held) > validation_score(refined, split.held) + GAIN else refined
+    return ending if validation_score(ending, judged) > validation_score(refined, judged) + GAIN else refined
 
 
 def validation_score(result: Fit, held: Problem) -> float:
@@ -125,13 +126,13 @@ def close(best: Scored, split: Split, plan: Schedule, wanted: Family | Literal["
     family = family_of(wanted)
     rows, s2, scale = GivenRows(best.start, split, best.k, most), best.s2, best.scale
     statistics, problem, held, validation = rows.statistics(s2), rows.trained, rows.held, None
-    if held is not None and split.rows is not None:
+    if held is not None and split.held is not None and split.rows is not None:
         mean, variance = rows.moments(closed_form(statistics, s2, family, "elbo"), s2)
         if is_free(problem) and outputscale(best.start.features) is not None:
             scale = log_density(held, mean, variance, s2, True)[1]
-        validation = Validation(split.rows, held.latent(mean), scale * variance)
+        validation = Validation(split.rows, held.latent(mean), scale * variance, held.counts)
         if not plan.keep_out:
-            known, problem = problem.N, problem.joined(held)
+            known, problem = problem.N, problem.joined(best.start.on(split.held))
             observed = ObservedRows(problem.X, problem.centred(), noise_of(problem, s2))
             statistics = statistics + _later_rows(rows.whitened, observed, known, s2, best.k > 0)
     units = in_units(statistics, scale)
@@ -141,9 +142,10 @@ def close(best: Scored, split: Split, plan: Schedule, wanted: Family | Literal["
     problem, P, n = start.on(problem), len(units.b), len(units.residual)
     bound = (form.bound - 0.5 * P * n * math.log(scale)) / n - float(repeats(problem).mean())
     ending = Fit(start.features, start.observation, form.posterior, problem.mean, bound, validation=validation)
-    observed = ObservedRows(problem.X, problem.centred(), row_noise(problem).detach())
-    kernel = getattr(start.features.view, "kernel", None)
-    ending.neighbourhood = Neighbourhood.of(kernel, observed, min(best.k, len(observed)))
+    if best.k > 0:
+        observed = ObservedRows(problem.X, problem.centred(), row_noise(problem).detach())
+        kernel = getattr(start.features.view, "kernel", None)
+        ending.neighbourhood = Neighbourhood.of(kernel, observed, min(best.k, len(observed)))
     return ending
 
 

@@ -77,7 +77,7 @@ class GivenRows:
     @torch.no_grad()
     def __init__(self, start: Start, split: Split, k: int, most: int = MAX_GIVEN) -> None:
         self.trained = start.on(split.trained)
-        self.held = None if split.held is None else start.on(split.held)
+        self.held = None if split.judged is None else start.on(split.judged)
         self.whitened: Whitened = start.features.whiten()
         points = self.trained.coordinates()
         self.first = max(0, self.trained.N - most)  #: the first of the rows that inform the posterior
@@ -200,11 +200,8 @@ def group_statistics(
 
 @torch.no_grad()
 def log_density(held: Problem, mean: Tensor, variance: Tensor, s2: float, scaled: bool = False) -> tuple[float, float]:
-    """The mean log-density of a held-out row from the moments of f, and, if `scaled`, the best factor of all variances.
-
-    A row that stands for several equal ones says no more than one: their common error would decide all.
-    """
-    counts = torch.ones_like(held.y[0]) if held.counts is None else held.counts.clamp_max(1.0)
+    """The mean log-density of a held-out row from the moments of f, and, if `scaled`, the best factor of all variances."""
+    counts = torch.ones_like(held.y[0]) if held.counts is None else held.counts
     c = counts.double() / (len(mean) * counts.double().sum())
     total = variance.double() + s2 + (0.0 if held.noise is None else held.noise.double())
     error = (held.centred().double() - mean).square() / total

@@ -44,7 +44,7 @@ GAIN = 0.005
 #: Nats a row by which a first look may be behind to be looked at again, at other noise variances.
 NEAR = 0.2
 #: Rows that descent sees at most.
-MAX_DESCENT = 50_000
+MAX_DESCENT = 200_000
 #: Rows that inform the posterior of a score, at least and for each feature.
 TRIAL_ROWS, ROWS_A_FEATURE = 10_000, 4
 #: Held-out rows that a score looks at, at most, and noise variances.
@@ -53,15 +53,18 @@ SCORED, TRIALS = 2000, 6
 PROBED, PROBED_HELD = 512, 100
 #: How far the best noise variance must be from the first, as a factor, for another posterior.
 FAR = 4.0
-#: Steps of the nearest-neighbour likelihood, and of the first descent; each later one is longer by half.
-ALONE_STEPS, DESCENT_STEPS = 200, 40
+#: Steps of the nearest-neighbour likelihood.
+ALONE_STEPS = 200
+#: Steps of the first descent, as a share of the schedule's; each later one is longer by half.
+DESCENT_STEPS = 0.2
+#: How long it takes to look at more and more neighbours, up to the most, in looks at the first number of them.
+LOOKS = 10
+#: Descents at most without a time budget, and nats a row by which one must help for the next.
+DESCENTS, AGAIN = 3, 0.02
 #: Rows of a step of descent.
 DESCENT_BATCH = 512
 #: Nats a row by which neighbours must be ahead of independent residuals for the first fit not to be ended for a comparison.
 AHEAD = 0.05
-#: Features up to which descent is quick enough to be made without a time budget; twice as many for a start of its own.
-SMALL = 512
-
 #: How far the noise is searched either way, as a factor; and where the number of neighbours is all that has changed.
 REACH, NEAR_REACH = 30.0, 4.0
 
@@ -81,9 +84,9 @@ Move = Callable[[Scored, int], Scored]
 class NeighbourSearch:
     """Starts and moves, compared by the density of held-out rows.
 
-    The moves are the nearest-neighbour likelihood alone and descent on the combined bound. Without a time budget each is made
-    once, where features are few. With one they are made while they help and there is time, the most rewarding first. At last
-    the number of neighbours is doubled while that is worth its cost.
+    The moves are the nearest-neighbour likelihood alone and descent on the combined bound. They are made while they help, the
+    most rewarding first: up to a time budget, or without one the first once and the second up to `DESCENTS` times. At last the
+    number of neighbours is doubled while that is worth its cost.
     """
 
     def __init__(self, split: Split, plan: Schedule, until: float = math.inf, reserve: float = 0.0) -> None:
@@ -108,12 +111,15 @@ class NeighbourSearch:
         best = self.score(start, NEIGHBOURS if k == "auto" else k)
         self.more = k == "auto"
         if self.more:
-            self.independent = self.score(start, 0).score
-        F, budget = start.features.n_features, math.isfinite(self.until)
-        wanted = {self.alone: budget or F <= 2 * SMALL, self.descend: budget or F <= SMALL}
-        best = self.climb(best, [move for move, is_wanted in wanted.items() if is_wanted])
-        best = self.double(best) if self.more else best
-        left = self.until - time.perf_counter() - self.closing
+            independent = self.score(start, 0)
+            self.independent = independent.score
+        moves = [self.alone, self.descend]
+        best = self.climb(best, moves)
+        if self.more:
+            best, self.more = self.double(best), False
+            best = self.climb(best, moves) if math.isfinite(self.until) else best
+            best = self.better(best, independent)
+        left = self.until - time.perf_counter() - self.closing(self.seeing)
         if math.isfinite(left) and left > 0.3 * (self.until - begin):
             names = "more steps" + (" and more neighbours" if self.more else "")
             why = (
@@ -167,9 +173,9 @@ class NeighbourSearch:
             best = self.better(best, other)
             self.reserve = 0.0 if best.score > self.independent + AHEAD else self.reserve
             rewards[move] = gain / (time.perf_counter() - begin) if gain > GAIN else 0.0
-            if self.until == math.inf:
-                del rewards[move]
-            elif gain > GAIN:  # others may help again, from here
+            if self.until == math.inf and (move == self.alone or made[move] == DESCENTS or gain < AGAIN):
+                rewards[move] = 0.0
+            elif self.until < math.inf and gain > GAIN:  # others may help again, from here
                 rewards.update({m: 1e-9 for m in rewards if rewards[m] == 0 and m != self.alone})
         self.converged = all(reward <= 0 for reward in rewards.values())
         return best
@@ -179,25 +185,31 @@ class NeighbourSearch:
         """The one with the higher score."""
         return second if second.score > first.score else first
 
+    @property
+    def rest(self) -> float:
+        """Seconds that must be left after a move: for looking at more neighbours, and for the end."""
+        if not self.more:
+            return self.closing(self.seeing)
+        return self.longest + LOOKS * self.seeing + self.closing(0.5 * LOOKS * self.seeing)
+
     def has_time(self, scores: float) -> bool:
         """Whether there is time for a move that takes as long as so many scores, and for the end."""
-        return time.perf_counter() + scores * self.longest + self.closing < self.until
+        return time.perf_counter() + scores * self.longest + self.rest < self.until
 
-    @property
-    def closing(self) -> float:
-        """Seconds that the end will take, from all rows: a score sees some of them, several times."""
+    def closing(self, seeing: float) -> float:
+        """Seconds that the end will take on all rows, if the held-out rows of a score take `seeing` seconds."""
         N, held, scored = self.split.trained.N, self.split.held, self.scored.held
         assert held is not None
         assert scored is not None
-        seen = self.seeing * held.N / scored.N * (3.0 if self.more else 1.0)
-        return self.reserve + seen + self.longest * max(1.5, min(N, self.given) / self.trial_rows)
+        informing = max(self.longest - self.seeing, 0.0) * max(1.0, min(N, self.given) / self.trial_rows)
+        return self.reserve + seeing * held.N / scored.N + 1.5 * informing
 
     # Moves ------------------------------------------------------------------------------------------------------------
 
     def alone(self, best: Scored, made: int) -> Scored:
         """Kernel and noise learned from neighbours alone."""
         start, rate = best.start.copy(), 2.5 * self.plan.learning_rate
-        until, k = self.until - self.longest - self.closing, min(best.k, 2 * NEIGHBOURS)
+        until, k = self.until - self.longest - self.rest, min(best.k, 2 * NEIGHBOURS)
         learn_alone(start.on(self.split.trained), k, ALONE_STEPS, rate / (1 + made), self.plan.seed + made, until=until)
         return self.score(start, best.k, best.score)
 
@@ -211,13 +223,13 @@ class NeighbourSearch:
         first = max(0, trained.N - MAX_DESCENT)
         problem = NeighbourProblem.of(trained, groups_of(trained.coordinates(), first, best.k > 0))
         plan = Descent(
-            max_steps=round(DESCENT_STEPS * 1.5**made),
+            max_steps=math.ceil(DESCENT_STEPS * self.plan.max_steps * 1.5**made),
             batch_size=min(self.plan.batch_size, DESCENT_BATCH),
             learning_rate=self.plan.learning_rate,
             progress=False,
             seed=self.plan.seed + made,
         )
-        left = self.until - time.perf_counter() - self.longest - self.closing
+        left = self.until - time.perf_counter() - self.longest - self.rest
         loop = TrainingLoop(Split(problem), "block", plan, max(left, 1e-3))
         seen = (trained.N - first) / (
             rows.trained.N - rows.first
@@ -233,8 +245,7 @@ class NeighbourSearch:
         try:
             form = closed_form(rows.statistics(best.s2, exact=False), best.s2, "joint", "elbo")
             while 2 * best.k <= MOST_NEIGHBOURS:
-                # Twice as many take up to four times as long; and those of the end, for all rows held out.
-                if time.perf_counter() + 4 * self.seeing + self.closing > self.until:
+                if time.perf_counter() + 2.5 * self.seeing + self.closing(2 * self.seeing) > self.until:
                     break
                 begin, other = time.perf_counter(), rows.with_neighbours(2 * best.k)
                 view = partial(HeldOutView(other, form, best.s2).density, self._is_scaled(rows))
