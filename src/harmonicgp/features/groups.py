@@ -44,10 +44,19 @@ class RowGroups:
         return len(self.rows.rows)
 
     @classmethod
-    def of(cls, points: Tensor, start: int = 0, size: int = GROUP_SIZE, k: int = NEAR_ROWS, seed: int = 0) -> RowGroups:
+    def of(
+        cls,
+        points: Tensor,
+        start: int = 0,
+        size: int = GROUP_SIZE,
+        k: int = NEAR_ROWS,
+        seed: int = 0,
+        most: int | None = None,
+    ) -> RowGroups:
         """Groups of at most `size` points [N, D], in random order; the points before number `start` come first.
 
-        Near a group are the `k` earlier rows nearest to its centre.
+        Near a group are the `k` earlier rows nearest to its centre. With `most`, whole groups are left out until about so many
+        rows remain in groups; the rows left out come first too.
 
         Examples:
             >>> import torch
@@ -56,25 +65,31 @@ class RowGroups:
             tensor([[0, 1, 2],
                     [3, 4, 5]])
         """
-        parts = [part.sort().values for part in tiles(points[start:], size)]
+        parts = [part.sort().values + start for part in tiles(points[start:], size)]
         order = torch.randperm(len(parts), generator=torch.Generator().manual_seed(seed), device="cpu").tolist()
-        width = max(map(len, parts))
-        rows = torch.zeros(len(parts), width, dtype=torch.long, device=points.device)
+        wanted = len(parts) if most is None else max(1, round(most * len(parts) / (len(points) - start)))
+        chosen = sorted(order[-wanted:])  # stored as they lie, so that groups near each other stand together
+        earlier = torch.cat([torch.arange(start, device=points.device), *(parts[i] for i in order[:-wanted])])
+        place = {part: j for j, part in enumerate(chosen)}
+        turns = [place[i] for i in order[-wanted:]]
+
+        width = max(len(parts[i]) for i in chosen)
+        rows = torch.zeros(wanted, width, dtype=torch.long, device=points.device)
         present = torch.zeros_like(rows, dtype=torch.bool)
-        for i, part in enumerate(parts):
-            rows[i, : len(part)], present[i, : len(part)] = part + start, True
+        for j, i in enumerate(chosen):
+            rows[j, : len(parts[i])], present[j, : len(parts[i])] = parts[i], True
         sizes = present.sum(1)
-        before = start + torch.cat((sizes.new_zeros(1), sizes[order].cumsum(0)[:-1]))  # of the groups in their order
-        sequence = torch.cat((torch.arange(start, device=points.device), rows[order][present[order]]))
+        before = len(earlier) + torch.cat((sizes.new_zeros(1), sizes[turns].cumsum(0)[:-1]))
+        sequence = torch.cat((earlier, rows[turns][present[turns]]))
         centres = torch.where(present[..., None], points[rows], 0.0).sum(1) / sizes[:, None]
-        nearest = nearest_below(points[sequence], centres[order], before, k, 16 + size)
+        nearest = nearest_below(points[sequence], centres[turns], before, k, 16 + size)
         near = Neighbours(torch.zeros_like(nearest.rows), torch.zeros_like(nearest.present))
-        near.rows[order], near.present[order] = sequence[nearest.rows], nearest.present
+        near.rows[turns], near.present[turns] = sequence[nearest.rows], nearest.present
         return cls(Neighbours(rows, present), near)
 
     @classmethod
     def singles(cls, N: int, start: int = 0, device: torch.device | None = None) -> RowGroups:
-        """Groups of one row each, with no near rows: every residual is independent."""
+        """Groups of one row each, from number `start` on, with no near rows: every residual is independent."""
         rows = torch.arange(start, N, device=device)[:, None]
         none = rows[:, :0]
         return cls(Neighbours(rows, torch.ones_like(rows, dtype=torch.bool)), Neighbours(none, none.bool()))

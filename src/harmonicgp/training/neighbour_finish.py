@@ -172,4 +172,4 @@ def absorb_neighbours(predictor: NeighbourPredictor, problem: Problem) -> Neighb
 def _later_rows(whitened: Whitened, observed: ObservedRows, known: int, s2: float, near: bool) -> Statistics:
     """The sums over the rows from number `known` on, each given rows before it; without `near` every residual is independent."""
     points = metric_coordinates(getattr(whitened.view, "kernel", None), observed.X)
-    return group_statistics(whitened, observed, groups_of(points, known, near), s2)
+    return group_statistics(whitened, observed, groups_of(points, near, len(points), known), s2)

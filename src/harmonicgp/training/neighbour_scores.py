@@ -80,8 +80,7 @@ class GivenRows:
         self.held = None if split.judged is None else start.on(split.judged)
         self.whitened: Whitened = start.features.whiten()
         points = self.trained.coordinates()
-        self.first = max(0, self.trained.N - most)  #: the first of the rows that inform the posterior
-        self.groups = groups_of(points, self.first, k > 0)
+        self.groups = groups_of(points, k > 0, most)  #: of the rows that inform the posterior
         if self.held is not None:
             self.index, self.queries = NearestIndex(points), self.held.coordinates()
             self.near = self.index.nearest(self.queries, k)
@@ -172,9 +171,11 @@ def noise_of(problem: Problem, s2: float) -> Tensor:
     return noise if problem.counts is None else noise / problem.counts
 
 
-def groups_of(points: Tensor, first: int, near: bool) -> RowGroups:
-    """Groups of the points from number `first` on; without `near` every row is alone."""
-    return RowGroups.of(points, first) if near else RowGroups.singles(len(points), first, points.device)
+def groups_of(points: Tensor, near: bool, most: int, start: int = 0) -> RowGroups:
+    """At most about `most` of the points from number `start` on in groups; without `near` every row is alone."""
+    if near:
+        return RowGroups.of(points, start, most=most if len(points) - start > most else None)
+    return RowGroups.singles(len(points), max(start, len(points) - most), points.device)
 
 
 def given_piece(given: GroupedRows, s2: float) -> RowPiece:

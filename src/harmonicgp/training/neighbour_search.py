@@ -99,6 +99,7 @@ class NeighbourSearch:
         self.longest = 0.0  # seconds that a score has taken
         self.seeing = 0.0  # seconds of it that held-out rows took
         self.more = False  #: whether more neighbours may be asked for
+        self.made: dict[Move, int] = {}  # how often each move has been made
         self.independent = -math.inf  #: the score of independent residuals
         self.converged = False  #: whether no move helped any more
         self.note = ""  #: why the search ended before its time
@@ -159,21 +160,21 @@ class NeighbourSearch:
 
     def climb(self, best: Scored, moves: Sequence[Move]) -> Scored:
         """The best after these moves."""
-        rewards, made = dict.fromkeys(moves, math.inf), dict.fromkeys(moves, 0)  # nats a second
+        rewards = dict.fromkeys(moves, math.inf)  # nats a second
         while rewards and self.has_time(2.0):
             move = max(rewards, key=lambda m: rewards[m])
             if rewards[move] <= 0:
                 break
             begin = time.perf_counter()
             try:
-                other = move(best, made[move])
+                other = move(best, self.made.get(move, 0))
             except (NotPositiveDefiniteError, FloatingPointError):  # a move that fails is one that does not help
                 other = best
-            gain, made[move] = other.score - best.score, made[move] + 1
+            gain, self.made[move] = other.score - best.score, self.made.get(move, 0) + 1
             best = self.better(best, other)
             self.reserve = 0.0 if best.score > self.independent + AHEAD else self.reserve
             rewards[move] = gain / (time.perf_counter() - begin) if gain > GAIN else 0.0
-            if self.until == math.inf and (move == self.alone or made[move] == DESCENTS or gain < AGAIN):
+            if self.until == math.inf and (move == self.alone or self.made[move] == DESCENTS or gain < AGAIN):
                 rewards[move] = 0.0
             elif self.until < math.inf and gain > GAIN:  # others may help again, from here
                 rewards.update({m: 1e-9 for m in rewards if rewards[m] == 0 and m != self.alone})
@@ -220,8 +221,7 @@ class NeighbourSearch:
         statistics = in_units(rows.statistics(best.s2, exact=False), best.scale)
         set_scalars(start, best.s2, best.scale)
         trained = start.on(self.split.trained)
-        first = max(0, trained.N - MAX_DESCENT)
-        problem = NeighbourProblem.of(trained, groups_of(trained.coordinates(), first, best.k > 0))
+        problem = NeighbourProblem.of(trained, groups_of(trained.coordinates(), best.k > 0, MAX_DESCENT))
         plan = Descent(
             max_steps=math.ceil(DESCENT_STEPS * self.plan.max_steps * 1.5**made),
             batch_size=min(self.plan.batch_size, DESCENT_BATCH),
@@ -231,9 +231,7 @@ class NeighbourSearch:
         )
         left = self.until - time.perf_counter() - self.longest - self.rest
         loop = TrainingLoop(Split(problem), "block", plan, max(left, 1e-3))
-        seen = (trained.N - first) / (
-            rows.trained.N - rows.first
-        )  # as if all rows of the descent had informed the posterior
+        seen = problem.N / len(rows.groups.numbers)  # as if all rows of the descent had informed the posterior
         loop.q = closed_form(statistics.scaled(seen), best.s2, "block", "elbo").posterior
         loop.run(())
         return self.score(start, best.k, best.score)
