@@ -244,6 +244,12 @@ def converted(L: Tensor, dtype: torch.dtype) -> Tensor:
     return out
 
 
+def inverse_factor(C: Tensor) -> Tensor:
+    """C^{-1} of lower triangular matrices [..., m, m]."""
+    eye = torch.eye(C.shape[-1], dtype=C.dtype, device=C.device).expand_as(C)
+    return torch.linalg.solve_triangular(C, eye, upper=False)
+
+
 def safe_cholesky(K: Tensor, variance: Tensor | float, what: str = "inducing inputs") -> tuple[Tensor, Tensor]:
     """Lower Cholesky factors, in float64 or complex128, of Hermitian matrices [..., m, m], and the jitter used [...].
 

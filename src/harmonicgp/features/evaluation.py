@@ -51,6 +51,16 @@ def join_coefficients(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([part.flatten(1) for part in parts], -1)
 
 
+def diagonal_blocks(S: Tensor, shapes: Shapes) -> tuple[Tensor, ...]:
+    """The diagonal blocks of [F, F], one tensor [blocks, f, f] for each stack."""
+    result, start = [], 0
+    for blocks, f in shapes:
+        places = [slice(start + i * f, start + (i + 1) * f) for i in range(blocks)]
+        result.append(torch.stack([S[i, i] for i in places]))
+        start += blocks * f
+    return tuple(result)
+
+
 @dataclass(frozen=True)
 class Roots:
     """Matrices R_b with R_b'R_b the covariance of a block: held as they are, or as Cholesky factors C_b = R_b^{-1}."""

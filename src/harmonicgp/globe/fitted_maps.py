@@ -24,7 +24,7 @@ from harmonicgp.globe.options import Options
 from harmonicgp.globe.places import Place, Source, place_of
 from harmonicgp.globe.reading import check_points
 from harmonicgp.inference import DeviationPosterior, Predictor, RootPosterior
-from harmonicgp.inference.statistics import root_blocks
+from harmonicgp.inference.statistics import block_roots
 from harmonicgp.tables.columns import Array
 
 #: Random features of the part of a sample that the inducing points leave open.
@@ -242,4 +242,4 @@ def _posterior_of(
     dtype = model.precision(options.dtype, len(latitudes))
     evaluation = evaluate(model, GlobeGrid(latitudes, latitudes.new_tensor([model.meridian])), dtype)
     grams = partial(evaluation.grams_from_powers, part["weights"].double())
-    return root_blocks(grams, evaluation.shapes, 1.0, dtype, latitudes.device).posterior(means.flatten(1))
+    return RootPosterior((means,), block_roots(grams, evaluation.shapes, 1.0, dtype, latitudes.device))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from harmonicgp.backend.linalg import inverse_factor
 from harmonicgp.backend.memory import memory_kept
 from harmonicgp.features.evaluation import Roots
 from harmonicgp.globe.fields import Field, Points, coupling
@@ -169,9 +170,7 @@ def fit_points(model: GlobeModel, points: Points, options: Options) -> MapForm:
         posterior: Any = joint_deviations(statistics, model.s2, mu, options.n_draws, options.random_state)
     else:
         (C,) = form.posterior.factors
-        eye = torch.eye(C.shape[-1], dtype=C.dtype, device=C.device).expand_as(C)
-        roots = Roots((torch.linalg.solve_triangular(C, eye, upper=False),))
-        posterior = RootPosterior(form.posterior.means, roots)
+        posterior = RootPosterior(form.posterior.means, Roots((inverse_factor(C),)))
     groups = [SliceGroup([0], Predictor(features, whitened, posterior))]
     return groups, form.bound / len(points.X), float(statistics.residual.mean()) / model.s2
 

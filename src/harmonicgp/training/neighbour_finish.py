@@ -11,13 +11,13 @@ from typing import Literal
 import torch
 
 from harmonicgp.backend.memory import memory_kept
-from harmonicgp.features.evaluation import split_coefficients
+from harmonicgp.features.evaluation import diagonal_blocks, split_coefficients
 from harmonicgp.features.nearest import earlier, tiles
 from harmonicgp.features.neighbours import Neighbourhood, ObservedRows, condition
 from harmonicgp.inference.closed_form import closed_form
 from harmonicgp.inference.neighbours import NeighbourPredictor
 from harmonicgp.inference.posterior import Family, Posterior
-from harmonicgp.inference.statistics import RowPiece, diagonal_blocks, sum_statistics
+from harmonicgp.inference.statistics import RowPiece, sum_statistics
 from harmonicgp.kernels.metric import metric_coordinates
 from harmonicgp.training.finish import Split, Validation, finish, outputscale
 from harmonicgp.training.fit import Fit, finish_seconds
