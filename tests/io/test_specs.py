@@ -216,7 +216,7 @@ def _deep():
         (lambda: gk.ScaleKernel(gk.RBFKernel(), batch_shape=torch.Size([2])), "use one without batch_shape"),
         (lambda: gk.RBFKernel(lengthscale_prior=gpytorch.priors.GammaPrior(2.0, 1.0)), "prior, lengthscale_prior"),
         (lambda: gk.ScaleKernel(gk.RBFKernel(lengthscale_prior=gpytorch.priors.GammaPrior(2.0, 1.0))), "has a prior"),
-        (lambda: gk.RBFKernel(lengthscale_constraint=Positive(transform=torch.exp)), "has a transform of its own"),
+        (lambda: gk.RBFKernel(lengthscale_constraint=Positive(transform=torch.exp)), "has another transform"),
         (lambda: gk.RBFKernel(lengthscale_constraint=type("Mine", (Positive,), {})()), "has the constraint Mine"),
         (lambda: _changed(gk.RBFKernel()), "was changed after its construction, in extra"),
         (_tied, "one parameter in two places"),

@@ -162,7 +162,7 @@ def _check_readable(name: str, kind: str) -> None:
 def _record(name: str, text: str | None, kind: str, newest: int) -> dict[str, Any]:
     """The JSON object of the metadata, checked. Raises a `ModelFileError` for another kind or version, else other errors."""
     if text is None:
-        raise ModelFileError(f"{name} is a safetensors file, but not from harmonicgp: it lacks our header.")
+        raise ModelFileError(f"{name} is a safetensors file, but not from harmonicgp: it has no header of the library.")
     record: dict[str, Any] = json.loads(text)
     actual, version, library = record["kind"], record["version"], record["library"]
     if not (_WORD.fullmatch(actual) and _WORD.fullmatch(library) and type(version) is int and version >= 1):
