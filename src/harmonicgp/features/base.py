@@ -132,7 +132,10 @@ class Whitened(ABC):
 
 
 class Features(torch.nn.Module, ABC):
-    """Block features with their parameters: the kernel's, and the inducing inputs'."""
+    """Block features with their parameters, those of the kernel and the inducing inputs.
+
+    `docs/design/house.md` shows how to write your own class.
+    """
 
     def __init__(self, kernel: gpytorch.kernels.Kernel | KernelView) -> None:
         super().__init__()

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from harmonicgp.features import GlobeGrid
 
+#: The number of harmonics of the rows that `coupling` computes.
+HARMONICS = 16
+
 
 @dataclass(frozen=True)
 class Field:
@@ -60,14 +63,14 @@ class Points:
         return Points(self.X[rows], self.values[:, rows], None if self.noise is None else self.noise[rows])
 
 
-def coupling(weights: Tensor, longitudes: Tensor, t: int = 16) -> float:
+def coupling(weights: Tensor, longitudes: Tensor) -> float:
     """How unevenly rows are observed, for weights [rows, columns]: the largest of their first harmonics, as a share.
 
     Evenly observed rows make the frequencies independent; the value is then near zero.
     """
     weights = weights.double()
-    t = min(t, len(longitudes))
-    angle = torch.arange(1, t + 1, device=longitudes.device)[:, None] * longitudes.double() * (math.pi / 180)
+    t = torch.arange(1, min(HARMONICS, len(longitudes)) + 1, device=longitudes.device)
+    angle = t[:, None] * longitudes.double() * (math.pi / 180)
     parts = torch.complex(weights @ angle.cos().mT, weights @ angle.sin().mT).abs().amax(-1)
     total = weights.sum(-1)
     observed = total > 0

@@ -281,9 +281,9 @@ def _slopes(kernel: Any, observation: Any) -> Array:
     return np.array([0.0 if p.grad is None else -float(p.grad) for p in raw])
 
 
-def sample_fields(fields: Sequence[Field], most: int = 4) -> list[Field]:
-    """At most `most` of the fields, with at most eight slices each: enough to learn three numbers."""
-    sample = [fields[i] for i in np.linspace(0, len(fields) - 1, min(most, len(fields))).astype(int)]
+def sample_fields(fields: Sequence[Field]) -> list[Field]:
+    """At most four of the fields, with at most eight slices each: enough to learn three numbers."""
+    sample = [fields[i] for i in np.linspace(0, len(fields) - 1, min(4, len(fields))).astype(int)]
     return [
         field if len(field.values) <= 8 else replace(field, values=field.values[:: -(-len(field.values) // 8)])
         for field in sample

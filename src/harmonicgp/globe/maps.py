@@ -48,6 +48,10 @@ class Panel:
 
     `kind` is "signed" (colours about zero) or "positive" (from zero, unless the values lie far from it). Without `limits` the
     colours span all but the most extreme half per cent of the values; panels with the same limits have the same colours.
+
+    Examples:
+        >>> Panel("Height", np.zeros((2, 3)), "positive", "km").limits is None
+        True
     """
 
     title: str

@@ -120,21 +120,21 @@ def residual_share(model: GlobeModel, latitudes: Tensor) -> float:
     return total / len(latitudes) / model.s2
 
 
-def smallest_sizes(model: GlobeModel, latitudes: Tensor, share: float = RESIDUAL_SHARE) -> GlobeModel:
-    """The model with the fewest inducing latitudes and frequencies whose residual is below a share of the noise.
+def smallest_sizes(model: GlobeModel, latitudes: Tensor) -> GlobeModel:
+    """The model with the fewest inducing latitudes and frequencies whose residual is below `RESIDUAL_SHARE` of the noise.
 
     Both numbers are reduced by the same factor, so that the resolution stays equal in longitude and latitude.
     """
     rows = latitudes.sort().values
     probes = rows[torch.linspace(0, len(rows) - 1, min(5, len(rows)), device=rows.device).long()]
     probes = torch.cat((probes, rows[rows.abs().argmin()][None]))
-    if residual_share(model, probes) > share:
+    if residual_share(model, probes) > RESIDUAL_SHARE:
         return model
     smallest, part = model, 1.0
     for k in range(1, 8):
         trial = part - 0.5**k
         candidate = replace(model, m=max(1, math.ceil(trial * model.m)), t_max=math.ceil(trial * model.t_max))
-        if residual_share(candidate, probes) <= share:
+        if residual_share(candidate, probes) <= RESIDUAL_SHARE:
             smallest, part = candidate, trial
     return smallest
 

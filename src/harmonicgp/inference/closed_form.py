@@ -64,6 +64,16 @@ def closed_form(
             conjugate gradients, preconditioned with the blocks.
         tolerance: of conjugate gradients.
         max_iterations: of conjugate gradients.
+
+    Examples:
+        >>> import gpytorch, torch
+        >>> from harmonicgp.features import SparseFeatures
+        >>> from harmonicgp.inference import gather_statistics
+        >>> X = torch.linspace(0, 1, 10)[:, None]
+        >>> features = SparseFeatures(gpytorch.kernels.RBFKernel(), X[::3])
+        >>> form = closed_form(gather_statistics(features.whiten(), features.shapes, X, X.sin().mT), s2=0.1)
+        >>> form.posterior.mean_vector().shape
+        torch.Size([1, 4])
     """
     if bound not in ("elbo", "tight"):
         raise ValueError(f'the closed form has the bounds "elbo" and "tight"; got {bound!r}.')

@@ -59,10 +59,6 @@ class RootPosterior:
         """All means in one axis, [P, F]."""
         return join_coefficients(self.means)
 
-    def mean(self, evaluation: Evaluation) -> Tensor:
-        """The mean a'mu alone, [P, *cells], without a gradient."""
-        return evaluation.project(self.mean_vector())
-
     def moments(self, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         """A'mu and |R a|^2, both [P, *cells]; differentiable in the features."""
         mean, variance = evaluation.moments(self.means, self.roots)
@@ -168,10 +164,6 @@ class DeviationPosterior:
     def mean_vector(self) -> Tensor:
         """[P, F]."""
         return self.means
-
-    def mean(self, evaluation: Evaluation) -> Tensor:
-        """The mean a'mu alone, [P, *cells]."""
-        return evaluation.project(self.means)
 
     def moments(self, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
         """A'mu and 1/S sum_s (a'd_s)^2, both [P, *cells]; without a gradient."""

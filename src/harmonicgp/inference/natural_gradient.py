@@ -94,6 +94,15 @@ def natural_gradient_step(
 
     `evaluation` has the features of the batch (without gradients), `g` and `lam` [P, B] are the slopes of the likelihood at the
     current posterior (`Observation.sites`), `scale` is N/B.
+
+    Examples:
+        >>> import gpytorch
+        >>> from harmonicgp.features import SparseFeatures
+        >>> features = SparseFeatures(gpytorch.kernels.RBFKernel(), torch.randn(3, 2))
+        >>> q = Posterior.prior(features.shapes, shared=True)
+        >>> g, lam = torch.randn(1, 8), torch.ones(1, 8)
+        >>> natural_gradient_step(q, features(torch.randn(8, 2)), g, lam, scale=1.0, rho=0.5).mean_vector().shape
+        torch.Size([1, 3])
     """
     if not 0 < rho <= 1:
         raise ValueError(f"the step length rho must be in (0, 1]; got {rho}.")

@@ -128,18 +128,28 @@ def gather_statistics(
     y: Tensor,
     weights: Tensor | None = None,
     chunk_size: int = 4096,
-    progress: Callable[[int], object] | None = None,
     dense: bool | None = None,
     counts: Tensor | None = None,
 ) -> Statistics:
-    """One pass over the data X [N, d], y [P, N], in chunks; `counts` [N] is how many equal rows each row represents."""
+    """The sums over the data X [N, d], y [P, N], in one pass of chunks.
+
+    `counts` [N] are the numbers of equal rows that each row represents. `dense` says whether to compute the F x F matrix; None
+    computes it if it fits into memory.
+
+    Examples:
+        >>> import gpytorch
+        >>> from harmonicgp.features import SparseFeatures
+        >>> X = torch.linspace(0, 1, 10)[:, None]
+        >>> features = SparseFeatures(gpytorch.kernels.RBFKernel(), X[::3])
+        >>> statistics = gather_statistics(features.whiten(), features.shapes, X, X.sin().mT)
+        >>> statistics.b.shape, statistics.n_rows
+        (torch.Size([1, 4]), 10)
+    """
 
     def pieces() -> Iterator[RowPiece]:
         for rows in chunks(len(X), chunk_size):
             w, c = (None if t is None else t[rows] for t in (weights, counts))
             yield RowPiece(whitened.dense(X[rows]), y[:, rows], w, c)
-            if progress is not None:
-                progress(rows.stop - rows.start)
 
     return sum_statistics(pieces(), shapes, len(y), len(X), dense)
 

@@ -26,6 +26,11 @@ class Observation(torch.nn.Module):
 
     Subclass it to check targets, or for several latent functions or slopes in closed form, and pass the subclass to
     `register_likelihood`.
+
+    Examples:
+        >>> observation = Observation(gpytorch.likelihoods.LaplaceLikelihood())
+        >>> observation.expected(torch.zeros(1, 5), torch.zeros(1, 5), torch.ones(1, 5)).shape
+        torch.Size([5])
     """
 
     is_gaussian = False  #: whether closed forms apply
