@@ -226,7 +226,7 @@ class HarmonicGPGlobe(BaseEstimator):
         `frequencies` are 0 to 8 by default, or to `t_max_` if that is smaller. The sum of all components and the mean function
         is `predict`.
         """
-        field = self._fitted()
+        field = self._fitted_waves()
         numbers = field.frequencies(frequencies)
         place = field.place(where)
         parts, first = field.components(place, numbers), ("frequency", np.array(numbers))
@@ -234,7 +234,17 @@ class HarmonicGPGlobe(BaseEstimator):
 
     def spectrum(self, latitudes: Array | None = None) -> Array:
         """The power of the mean at each frequency of the longitude, averaged over the globe, [t_max + 1] (slices first)."""
-        return self._fitted().spectrum(latitudes)
+        return self._fitted_waves().spectrum(latitudes)
+
+    def _fitted_waves(self) -> FittedMaps:
+        """The fitted field, if it is made of waves: only those have frequencies."""
+        field = self._fitted()
+        if not isinstance(field, FittedMaps):
+            raise ValueError(
+                f"only maps of waves have frequencies; this field is a regression on {', '.join(field.inputs)}. Fit one map, or "
+                "slices by=..., with neighbours=0 for components and spectra."
+            )
+        return field
 
     # Scores and pictures ----------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -143,15 +143,6 @@ class RegressorField(ABC):
     def _columns(self, rows: Array) -> Array:
         """Rows [n, inputs] as the regressor takes them."""
         return rows
-
-    def components(self, *_: Any) -> NoReturn:
-        """Raises: only waves have frequencies."""
-        raise ValueError(
-            f"only maps of waves have frequencies; this field is a regression on {', '.join(self.inputs)}. Fit one map, or "
-            "slices by=..., with neighbours=0 for components and spectra."
-        )
-
-    frequencies = spectrum = components
 
     # Files ------------------------------------------------------------------------------------------------------------
 
