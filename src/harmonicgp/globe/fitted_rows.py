@@ -27,7 +27,7 @@ from harmonicgp.globe.reading import check_points, standard_deviation
 from harmonicgp.tables.columns import Array
 
 #: Default numbers of inducing points and neighbours: the first model large scales, the second small ones. Held-out values have
-#: near neighbours, so they cannot tell how many neighbours a hole needs.
+#: near neighbours, so they do not determine how many neighbours a hole needs.
 INDUCING, NEIGHBOURS = 256, 40
 #: Up to this many rows the model is exact.
 EXACT = 2_000

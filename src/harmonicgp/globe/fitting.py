@@ -43,11 +43,11 @@ def fit_maps(grid: GridData, options: Options) -> tuple[FittedMaps, dict[str, An
         raise ValueError(f"{present} cells have a value: at least three are needed.")
     mean, scale, values, noise = _standardise(values, grid.noise, options.mean, *axes.cells)
     fields = grid_fields(axes, values, noise, options.torch_device())
-    with _progress(options.progress) as tell:
-        learned = train_on_grid([field for _, field in fields], axes, scale, options, tell)
-        tell(70)
+    with _progress(options.progress) as progress:
+        learned = train_on_grid([field for _, field in fields], axes, scale, options, progress)
+        progress(70)
         form = fit_grid(learned.model, fields, options)
-        tell(100)
+        progress(100)
     source = None if grid.template is None else Source.of(grid, options.by)
     return _result(learned, form, mean, scale, source, grid.notes)
 
@@ -58,10 +58,10 @@ def fit_scattered(data: Points, options: Options) -> tuple[FittedMaps, dict[str,
     noise = None if data.noise is None else data.noise.numpy()
     mean, scale, values, noise = _standardise(data.values.numpy(), noise, options.mean, lat, lon)
     points = Points(data.X.to(device), _tensor(values, device), None if noise is None else _tensor(noise, device))
-    with _progress(options.progress) as tell:
-        learned = train_on_points(points, scale, options, tell)
+    with _progress(options.progress) as progress:
+        learned = train_on_points(points, scale, options, progress)
         form = fit_points(learned.model, points, options)
-        tell(100)
+        progress(100)
     notes = []
     if options.posterior != "block" and not isinstance(form[0][0].predictor.posterior, DeviationPosterior):
         notes = ["too many features for a joint posterior of points: error bars are those of independent blocks."]

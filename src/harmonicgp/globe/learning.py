@@ -66,7 +66,9 @@ class Learned:
 # From data to a model -------------------------------------------------------------------------------------------------
 
 
-def train_on_grid(fields: Sequence[Field], axes: GridAxes, scale: float, options: Options, tell: Progress) -> Learned:
+def train_on_grid(
+    fields: Sequence[Field], axes: GridAxes, scale: float, options: Options, progress: Progress
+) -> Learned:
     """Learn from fields on one grid, in units of `scale`: on strips, or on patches if rows are observed unevenly."""
     model = _grid_model(max(fields, key=lambda field: field.n_cells), axes, scale, options)
     names = SMOOTH if options.kernel == "auto" and model.order is not None else (model.kernel,)
@@ -75,16 +77,16 @@ def train_on_grid(fields: Sequence[Field], axes: GridAxes, scale: float, options
         learned = Learned(model)
     elif any(coupling(field.present, field.longitudes) > EVEN for field in sample):
         parts = [part for field in sample for part in field_patches(field, options.random_state)]
-        learned = _best_kernel(model, names, patches_evidence(parts), options, options.max_evaluations, tell)
+        learned = _best_kernel(model, names, patches_evidence(parts), options, options.max_evaluations, progress)
     else:
         all_strips = [strip for field in sample for strip in strips(field, options.random_state)]
         finished = len(fields) == len(all_strips) and all(map(operator.is_, fields, all_strips))
-        learned = _learn_on_strips(model, names, all_strips, options, tell)
+        learned = _learn_on_strips(model, names, all_strips, options, progress)
     learned = replace(learned, model=_with_smallest_sizes(learned.model, fields[0].latitudes, options))
     return learned if finished or all(options.fixed) else finish_on_all(learned, fields, options)
 
 
-def train_on_points(points: Points, scale: float, options: Options, tell: Progress) -> Learned:
+def train_on_points(points: Points, scale: float, options: Options, progress: Progress) -> Learned:
     """Learn from scattered points, in units of `scale`, on patches of them."""
     latitudes = points.X[:, 1]
     south, north = latitude_span(latitudes.cpu().numpy())
@@ -94,7 +96,7 @@ def train_on_points(points: Points, scale: float, options: Options, tell: Progre
     learned = Learned(replace(model, **_user_values(options, scale)))
     if not all(options.fixed):
         evidence = patches_evidence(patches(points, options.random_state))
-        learned = _best_kernel(learned.model, (kernel,), evidence, options, options.max_evaluations, tell)
+        learned = _best_kernel(learned.model, (kernel,), evidence, options, options.max_evaluations, progress)
     model = learned.model
     if kernel == "rbf":
         return replace(learned, model=_with_smallest_sizes(model, latitudes, options))
@@ -161,26 +163,26 @@ def _with_smallest_sizes(model: GlobeModel, latitudes: Tensor, options: Options)
 
 
 def _learn_on_strips(
-    model: GlobeModel, names: Sequence[str], parts: Sequence[Field], options: Options, tell: Progress
+    model: GlobeModel, names: Sequence[str], parts: Sequence[Field], options: Options, progress: Progress
 ) -> Learned:
     """Learn on strips of latitudes: a short run for each kernel, and a longer one for the best."""
     evaluations, several = options.max_evaluations, len(names) > 1
     evidence = fields_evidence(parts, options.bound, torch.float64)
     short = max(6, evaluations // 4) if several else evaluations
-    first = _best_kernel(model, names, evidence, options, short, lambda percent: tell(percent / 2))
+    first = _best_kernel(model, names, evidence, options, short, lambda percent: progress(percent / 2))
     if not several or all(options.fixed):
         return first
-    learned = maximise(first.model, evidence, options.fixed, evaluations - evaluations // 4, _part(tell, 1, 2))
+    learned = maximise(first.model, evidence, options.fixed, evaluations - evaluations // 4, _part(progress, 1, 2))
     kernels = first.kernels | {learned.model.kernel: learned.bound}
     return replace(learned, history=first.history + learned.history, kernels=kernels)
 
 
 def _best_kernel(
-    model: GlobeModel, names: Sequence[str], evidence: Objective, options: Options, evaluations: int, tell: Progress
+    model: GlobeModel, names: Sequence[str], evidence: Objective, options: Options, evaluations: int, progress: Progress
 ) -> Learned:
     """The result of the kernel with the highest bound, with the history of all kernels."""
     runs = [
-        maximise(replace(model, kernel=name), evidence, options.fixed, evaluations, _part(tell, k, len(names)))
+        maximise(replace(model, kernel=name), evidence, options.fixed, evaluations, _part(progress, k, len(names)))
         for k, name in enumerate(names)
     ]
     history = [record for run in runs for record in run.history]
@@ -188,9 +190,9 @@ def _best_kernel(
     return replace(max(runs, key=lambda run: run.bound), history=history, kernels=kernels)
 
 
-def _part(tell: Progress, k: int, n: int) -> Progress:
+def _part(progress: Progress, k: int, n: int) -> Progress:
     """The progress of the k-th of n runs, which together are 60 per cent of a fit; it takes a share of the run."""
-    return lambda share: tell(60 * (k + share) / n)
+    return lambda share: progress(60 * (k + share) / n)
 
 
 def finish_on_all(learned: Learned, fields: Sequence[Field], options: Options) -> Learned:
