@@ -23,10 +23,10 @@ from harmonicgp._extras import require
 from harmonicgp.actions import Negation
 from harmonicgp.backend.linalg import conjugate_gradients
 from harmonicgp.features import HarmonicFeatures
-from harmonicgp.features.evaluation import Shapes
+from harmonicgp.features.evaluation import Shapes, diagonal_blocks
 from harmonicgp.inference.closed_form import closed_form
-from harmonicgp.inference.posterior import Family
-from harmonicgp.inference.statistics import block_solver, diagonal_blocks, gather_statistics
+from harmonicgp.inference.posterior import Family, block_solver
+from harmonicgp.inference.statistics import gather_statistics
 
 ROWS = {"small": [100, 1000, 10_000], "medium": [100, 300, 1000, 3000, 10_000, 30_000],
         "paper": [100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000]}  # fmt: skip

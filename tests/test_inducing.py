@@ -75,7 +75,7 @@ def test_bad_input():
         place(X, 3, "random")
     with pytest.raises(ValueError, match="needs the kernel"):
         place(X, 3, "greedy")
-    with pytest.raises(ValueError, match="no two points a side"):
+    with pytest.raises(ValueError, match="fewer than two points per side"):
         place(torch.randn(30, 9), 10, "grid")
     with pytest.raises(ValueError, match="NaN"):
         place(X * float("nan"), 3)

@@ -119,7 +119,7 @@ def test_the_default_tolerance_fits_the_dtype(dtype):
         # cyclic, but no isometry
         (lambda x, s: torch.where(s == 1, x.flip(-1) * torch.tensor([4.0, 0.25]), x), "changes distances"),
         # a circle that is not declared in `periods`
-        (lambda x, s: torch.where(s == 1, (x + 12) % 24, x), "changes distances|fold apart"),
+        (lambda x, s: torch.where(s == 1, (x + 12) % 24, x), "changes distances|fold to different points"),
         # cannot move each point by an element of its own
         (
             lambda x, s: x * (1 - 2 * s.reshape(-1)[:, None, None]) if s.dim() > 1 else x * (1 - 2 * s),

@@ -1,7 +1,7 @@
-"""Finite abelian groups as values: they count, and they transform; how they move points is an action's business.
+"""Finite abelian groups as values, with their elements, characters and Fourier transforms. Actions say how they move points.
 
-A group is G = Z_{T1} x ... x Z_{TJ}. Its elements s and its frequencies (characters) t are both multi-indices with
-0 <= s_j, t_j < T_j, listed with the last way running fastest, so that an axis of length |G| reshapes to (T1, ..., TJ).
+A group is G = Z_{T1} x ... x Z_{TJ}. Its elements s and its frequencies (characters) t are multi-indices with
+0 <= s_j, t_j < T_j. The last index runs fastest, so that an axis of length |G| reshapes to (T1, ..., TJ).
 
     chi_t(s) = exp(2 pi i sum_j t_j s_j / T_j)
 """
@@ -38,8 +38,8 @@ def check_resolution(resolution: str) -> None:
 class Group:
     """A product of cyclic groups; write `Cyclic(2)**3` or `Cyclic(4) * Cyclic(3)`.
 
-    Equal orders in equal sequence make equal groups; the sequence of the ways matters, because an action gives each
-    way its own motion.
+    Groups with equal orders in the same sequence are equal. The sequence matters, because an action has a different motion for
+    each way (cyclic factor).
 
     Examples:
         >>> group = Cyclic(2) ** 2 * Cyclic(3)
@@ -76,7 +76,7 @@ class Group:
 
     @property
     def order(self) -> int:
-        """|G|, the number of elements, and of frequencies."""
+        """|G|, the number of elements and of frequencies."""
         return math.prod(self.orders)
 
     @property
@@ -129,25 +129,31 @@ class Group:
         """The place of -s for every s, integers [|G|]."""
         return _places(-self.elements() % torch.tensor(self.orders, device="cpu"), self.orders)
 
-    def characters(self, dtype: torch.dtype = torch.complex128) -> Tensor:
-        """chi_t(s) as a dense complex matrix [|G| (t), |G| (s)]: for references and short sums.
+    def characters(self, dtype: torch.dtype = torch.complex128, frequencies: Tensor | None = None) -> Tensor:
+        """chi_t(s) as a dense complex matrix [frequencies (t), |G| (s)], for all frequencies or some [n, J].
 
-        The transforms below never build it.
+        For references and short sums: the transforms below never build it.
+
+        Examples:
+            >>> Cyclic(2).characters().real
+            tensor([[ 1.,  1.],
+                    [ 1., -1.]], dtype=torch.float64)
         """
-        t = self.elements()
-        turns = torch.zeros(self.order, self.order, dtype=torch.float64, device="cpu")
+        s = self.elements()
+        t = s if frequencies is None else frequencies
+        turns = torch.zeros(len(t), self.order, dtype=torch.float64, device="cpu")
         for j, T in enumerate(self.orders):
             # Reduced to the smallest turn before the division, so that conjugates agree to the last bit.
-            turns += ((t[:, None, j] * t[None, :, j] + T // 2) % T - T // 2).to(torch.float64) / T
+            turns += ((t[:, None, j] * s[None, :, j] + T // 2) % T - T // 2).to(torch.float64) / T
         return torch.polar(torch.ones_like(turns), 2 * math.pi * turns).to(dtype)
 
     # Frequencies and the three resolutions -------------------------------------------------------------------------
 
     @cached_property
     def conjugate_pairs(self) -> tuple[tuple[int, int], ...]:
-        """The places of t and -t, once for each pair, equal when t is its own conjugate.
+        """The places of t and -t, once for each pair; they are equal if t is its own conjugate.
 
-        The representative t, first in its pair, has t_J <= T_J / 2 in the last way: what a real FFT computes.
+        The first of a pair has t_J <= T_J / 2 in the last way: a real FFT computes these frequencies.
 
         Examples:
             >>> Cyclic(4).conjugate_pairs
@@ -168,7 +174,12 @@ class Group:
         return tuple(itertools.product(*(range(T // 2 + 1) for T in self.orders)))
 
     def frequencies(self, resolution: Resolution = "complex") -> Tensor:
-        """The frequency t that stands for each block, integers [blocks, J]."""
+        """The frequency t of each block, the first of its pair, integers [blocks, J].
+
+        Examples:
+            >>> Cyclic(4).frequencies().flatten().tolist()
+            [0, 1, 2]
+        """
         check_resolution(resolution)
         if resolution == "real":
             return torch.tensor(self.folded_frequencies, device="cpu").reshape(-1, self.ways)
@@ -177,7 +188,7 @@ class Group:
         return self.elements()
 
     def n_blocks(self, resolution: Resolution = "complex") -> int:
-        """How many kernels the resolution gives."""
+        """The number of harmonic kernels of the resolution."""
         check_resolution(resolution)
         if resolution == "full":
             return self.order
@@ -236,14 +247,14 @@ class Group:
                 values = torch.fft.rfft(values, dim=j).real * c.reshape([-1] + [1] * (values.dim() - j - 1))
             return values.reshape((-1, *shape))
         half = torch.fft.rfftn(values, dim=tuple(range(self.ways)), norm="forward").reshape((-1, *shape))
-        # The last way of `half` has t_J <= T_J / 2 alone.
+        # The last way of `half` has only t_J <= T_J / 2.
         places = _places(self.frequencies("complex"), (*self.orders[:-1], self.orders[-1] // 2 + 1))
         doubled = [1.0 + (a != b) for a, b in self.conjugate_pairs]
         twice = torch.tensor(doubled, dtype=values.dtype, device=values.device).reshape([-1] + [1] * len(shape))
         return half.index_select(0, places.to(values.device)) * twice
 
     def _along_ways(self, transform: Callable[..., Tensor], values: Tensor) -> Tensor:
-        """An FFT or its inverse; the first of them is the mean."""
+        """An FFT over all ways, divided by |G|, or its inverse."""
         ways = tuple(range(self.ways))
         return transform(values.reshape(self.orders + values.shape[1:]), dim=ways, norm="forward").reshape(values.shape)
 
@@ -269,7 +280,7 @@ class Group:
 
 
 def _places(elements: Tensor, orders: tuple[int, ...]) -> Tensor:
-    """The places of elements [n, J] in a list whose last way runs fastest, integers [n]."""
+    """The places of elements [n, J] in a list in which the last way runs fastest, integers [n]."""
     return torch.from_numpy(np.ravel_multi_index(tuple(elements.mT.numpy()), orders))
 
 

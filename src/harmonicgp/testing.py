@@ -1,7 +1,7 @@
-"""Conformance tests for actions and kernels of your own: the same ones this library runs on its own.
+"""Conformance tests for your own actions and kernels. The library tests its own actions and kernels with them.
 
-Each raises an `AssertionError` that names the element and the points where the property breaks. Without a `tolerance` of
-your own the one used fits the dtype of the points.
+Each test raises an `AssertionError` that names the element and the points where the property fails. The default `tolerance`
+depends on the dtype of the points.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["assert_commuting", "assert_cyclic", "assert_decomposition", "assert_
 
 
 def assert_cyclic(action: Action, x: Tensor, tolerance: float | None = None) -> None:
-    """Every way of the action has exactly its order on the points x [n, d], and the orbit is repeated application.
+    """Assert that every way of the action has exactly its order on the points x [n, d], and that the orbit is right.
 
-    Checks, for each way: T_j steps return every point, no fewer return them all; `orbit` and `inverse` agree with
-    single steps; the group's law holds; distances are kept; every image of a point folds to the same place. Points fixed by
-    the whole action cannot show an order: give generic points, best in float64.
+    It checks for each way that T_j steps return every point and no fewer steps return all of them; that `orbit` and `inverse`
+    agree with single steps; that the group law holds; that distances are preserved; and that every image of a point folds to the
+    same point. Use generic points, if possible in float64: points that no element moves do not determine an order.
 
     Examples:
         >>> import torch
@@ -46,63 +46,63 @@ def assert_cyclic(action: Action, x: Tensor, tolerance: float | None = None) -> 
 
 
 def _assert_order(action: Action, x: Tensor, orbit: Tensor, j: int, scale: float) -> None:
-    """A number of steps of way j is the element of that number, and T_j of them return every point."""
+    """s steps of way j are the element s, and T_j steps, but no fewer, return every point."""
     group = action.group
-    step, T, moved = [int(i == j) for i in range(group.ways)], group.orders[j], x
+    step, T, image = [int(i == j) for i in range(group.ways)], group.orders[j], x
     for s in range(1, T + 1):
-        moved = action.apply(moved, step)
+        image = action.apply(image, step)
         element = [s % T if i == j else 0 for i in range(group.ways)]
         what = f"{s} steps of way {j}" + (", its order," if s == T else "")
-        _assert_same(action, moved, orbit[group.index(element)], scale, f"{what} differ from element {element}")
-        if s < T and float(action.wrap(moved - x).abs().max()) <= scale:
+        _assert_same(action, image, orbit[group.index(element)], scale, f"{what} differ from element {element}")
+        if s < T and float(action.wrap(image - x).abs().max()) <= scale:
             raise AssertionError(f"way {j} of {action!r} has order {s} on these points, not {T}.")
 
 
 def _assert_law(action: Action, x: Tensor, orbit: Tensor, scale: float) -> None:
-    """Inverses undo elements, and two elements one after the other are their sum."""
+    """Inverses undo elements, and an element after another one is their sum."""
     group = action.group
     elements = group.elements()
     for place, s in enumerate(elements):
         back = action.apply(orbit[place], action.inverse(s))
         _assert_same(action, back, x, scale, f"the inverse does not undo element {s.tolist()}")
         r = elements[-1 - place]
-        both, total = action.apply(orbit[place], r), orbit[group.index(s + r)]
+        twice, total = action.apply(orbit[place], r), orbit[group.index(s + r)]
         what = f"elements {s.tolist()} and {r.tolist()} one after the other are not their sum"
-        _assert_same(action, both, total, scale, what)
+        _assert_same(action, twice, total, scale, what)
         if place and float(action.wrap(orbit[place] - x).detach().abs().max()) <= scale:
             raise AssertionError(f"{action!r}: element {s.tolist()} moves none of these points.")
 
 
 def _assert_moves(action: Action, x: Tensor, orbit: Tensor, scale: float) -> None:
-    """Gradients pass through a move, and each point may be moved by an element of its own."""
+    """`move` is differentiable, and can move each point by a different element."""
     group, elements = action.group, action.group.elements().to(x.device)
-    moved = action.move(x.detach().requires_grad_(), elements[-1])
-    if group.order > 1 and not moved.requires_grad:
+    image = action.move(x.detach().requires_grad_(), elements[-1])
+    if group.order > 1 and not image.requires_grad:
         raise AssertionError(f"{action!r}: no gradient passes through a move.")
     places = torch.arange(x[..., 0].numel(), device=x.device).reshape(x.shape[:-1]) % group.order
-    apart = action.move(x, elements[places])
+    images = action.move(x, elements[places])
     what = "moving each point by its own element, s [n, J],"
-    if apart.shape != x.shape:
-        raise AssertionError(f"{action!r}: {what} gives shape {tuple(apart.shape)}.")
-    chosen = orbit.gather(0, places[None, ..., None].expand(1, *x.shape))[0]
-    _assert_same(action, apart, chosen, scale, f"{what} differs from the orbit")
+    if images.shape != x.shape:
+        raise AssertionError(f"{action!r}: {what} gives shape {tuple(images.shape)}.")
+    expected = orbit.gather(0, places[None, ..., None].expand(1, *x.shape))[0]
+    _assert_same(action, images, expected, scale, f"{what} differs from the orbit")
 
 
 def _assert_folds(action: Action, x: Tensor, orbit: Tensor, scale: float) -> None:
-    """Distances are kept, which folding relies on, and every image of a point folds to the same place."""
+    """Distances are preserved, which folding assumes, and every image of a point folds to the same point."""
     folded, points = action.fold(x), action.embed(x)
     before = torch.cdist(points, points)
     for place, s in enumerate(action.group.elements().tolist()):
-        moved = action.embed(orbit[place])
-        change = float((before - torch.cdist(moved, moved)).detach().abs().max())
+        images = action.embed(orbit[place])
+        change = float((before - torch.cdist(images, images)).detach().abs().max())
         if change > 10 * scale**0.5 * (1 + float(before.detach().max())) ** 0.5:
             raise AssertionError(f"{action!r}: element {s} changes distances between the points.")
-        what = f"a point and its image under {s} fold apart"
+        what = f"a point and its image under {s} fold to different points"
         _assert_same(action, action.fold(orbit[place]), folded, 10 * scale, what)
 
 
 def assert_commuting(first: Action, second: Action, x: Tensor, tolerance: float | None = None) -> None:
-    """The two actions may be applied in either order, on the points x [n, d]: all their generators commute.
+    """Assert that two actions commute on the points x [n, d]: all their generators do.
 
     Examples:
         >>> import torch
@@ -115,9 +115,9 @@ def assert_commuting(first: Action, second: Action, x: Tensor, tolerance: float 
 
 
 def assert_invariant(kernel: KernelLike, action: Action, x: Tensor, tolerance: float | None = None) -> None:
-    """k(s.x, s.x') = k(x, x') for every element s and every pair of rows of x [n, d].
+    """Assert that k(s.x, s.x') = k(x, x') for every element s and every pair of rows of x [n, d].
 
-    `tolerance` is a share of sqrt(k(x, x) k(x', x')).
+    `tolerance` is relative to sqrt(k(x, x) k(x', x')).
 
     Examples:
         >>> import torch
@@ -134,11 +134,11 @@ def assert_invariant(kernel: KernelLike, action: Action, x: Tensor, tolerance: f
 
 
 def assert_decomposition(kernel: KernelLike, action: Action, x: Tensor, tolerance: float | None = None) -> None:
-    """The harmonic kernels are kernels, and add up to k, on the points x [n, d].
+    """Assert that the harmonic kernels are kernels and add up to k, on the points x [n, d].
 
-    Checks in all three resolutions (only "full" for a complex-valued kernel) that the blocks add up to k and that each
-    is Hermitian and positive semi-definite; and the shift property k_t(x, s.x') = chi_t(s) k_t(x, x'). The sum alone
-    would hold for any kernel; the rest fails for one that is not invariant.
+    It checks in all three resolutions (only "full" for a complex-valued kernel) that the blocks add up to k and that each is
+    Hermitian and positive semi-definite; and the shift property k_t(x, s.x') = chi_t(s) k_t(x, x'). The sum is right for any
+    kernel; the other properties fail if the kernel is not invariant.
 
     Examples:
         >>> import torch
@@ -167,14 +167,14 @@ def assert_decomposition(kernel: KernelLike, action: Action, x: Tensor, toleranc
                 least = float(torch.linalg.eigvalsh(k_t).min())
                 if least < -scale * len(x):
                     raise AssertionError(
-                        f"k_t for t = {t} ({resolution}) is not positive semi-definite on these points: its least "
+                        f"k_t for t = {t} ({resolution}) is not positive semi-definite on these points: its smallest "
                         f"eigenvalue is {least:.3g}."
                     )
         blocks = harmonic_gram(kernel, action, x, x, "full", check=False)
         characters = group.characters()
         for place, s in enumerate(group.elements()):
-            moved = harmonic_gram(kernel, action, x, action.apply(x, s), "full", check=False)
-            gap = (moved - characters[:, place, None, None].to(x.device) * blocks).abs()
+            images = harmonic_gram(kernel, action, x, action.apply(x, s), "full", check=False)
+            gap = (images - characters[:, place, None, None].to(x.device) * blocks).abs()
             if float(gap.max()) > scale:
                 t = int(gap.amax((1, 2)).argmax())
                 raise AssertionError(
@@ -188,7 +188,7 @@ def _motion_tolerance(x: Tensor) -> float:
 
 
 def _kernel_tolerance(x: Tensor) -> float:
-    return 1e-8 if x.dtype == torch.float64 else 2e-3  # distances are square roots: of rounding, half its digits
+    return 1e-8 if x.dtype == torch.float64 else 2e-3  # distances are square roots, which halve the digits
 
 
 def _assert_same(action: Action, a: Tensor, b: Tensor, scale: float, what: str) -> None:

@@ -104,7 +104,7 @@ ACTIONS = [
     [
         (torch.zeros(4, 2), ValueError, "coordinates"),
         (torch.zeros(0, 3), ValueError, "empty"),
-        (torch.zeros(3), ValueError, "one point a row"),
+        (torch.zeros(3), ValueError, "one point per row"),
         (torch.full((2, 3), float("nan")), ValueError, "first in row 0"),
         (torch.tensor([[0.0, 0, 0], [0, float("inf"), 0]]), ValueError, "first in row 1"),
         (torch.zeros(2, 3, dtype=torch.complex128), TypeError, "complex"),

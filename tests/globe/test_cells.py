@@ -61,7 +61,7 @@ def test_samples_filling_scores_and_pictures(over_time, tmp_path):
     over_time.plot(tmp_path / "map.png")
     assert (tmp_path / "map.png").stat().st_size > 10_000
     for call in (over_time.spectrum, over_time.components):
-        with pytest.raises(ValueError, match=r"maps alone.*time"):
+        with pytest.raises(ValueError, match=r"only maps of waves.*time"):
             call()
 
 
@@ -98,8 +98,8 @@ def test_what_is_refused(over_time):
         (lambda: HarmonicGPGlobe().fit(xarray.Dataset({"a": data.heat, "b": field}), "a"), "has not"),
         (lambda: HarmonicGPGlobe().fit(field.assign_coords(time=list("abcde"))), "no numbers or times"),
         (lambda: over_time.predict((LON, LAT)), "say where as a DataArray"),
-        (lambda: over_time.predict(field.isel(time=0).drop_vars("time")), "places along time"),
-        (lambda: over_time.predict(two), "knows nothing of depth"),
+        (lambda: over_time.predict(field.isel(time=0).drop_vars("time")), "coordinates along time"),
+        (lambda: over_time.predict(two), "has no input depth"),
         (lambda: over_time.predict(np.zeros((3, 2))), "longitude, latitude, time"),
     )
     for call, words in cases:

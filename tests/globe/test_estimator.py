@@ -122,7 +122,7 @@ def test_bad_data():
         gp.fit(np.array([[0.0, 120.0]] * 5), np.zeros(5))
     with pytest.raises(ValueError, match="points are"):
         gp.fit(np.zeros((3, 5)), np.zeros(3))
-    with pytest.raises(ValueError, match="one a point"):
+    with pytest.raises(ValueError, match="one for each point"):
         gp.fit(np.zeros((3, 2)), np.zeros(4))
 
 
@@ -134,7 +134,7 @@ def test_bad_places(fitted):
     ):
         with pytest.raises(ValueError, match=words):
             fitted.predict(np.array(X))
-    with pytest.raises(ValueError, match="2 maps, the model 1"):
+    with pytest.raises(ValueError, match="2 maps, the model has 1"):
         fitted.fill(xarray.concat([field(), field()], "time"))
 
 

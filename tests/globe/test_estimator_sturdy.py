@@ -92,7 +92,7 @@ def test_known_errors_go_to_their_places():
     assert shifted.shape == data.shape
     for wrong, words in (
         (errors.values[:2], "shape of the data"),
-        (errors.assign_coords(lon=errors.lon + 5), "no place for lon"),
+        (errors.assign_coords(lon=errors.lon + 5), "no value at lon"),
         (errors.expand_dims("z"), "which the data have not"),
         (-errors, "none negative"),
         (errors * 1e200, "finite"),
@@ -129,7 +129,7 @@ def test_slices_are_found_by_their_coordinates():
     xarray.testing.assert_equal(gp.fill(data[::-1]), data[::-1])
     with pytest.raises(ValueError, match="no slice was fitted for time"):
         gp.predict(data.assign_coords(time=DAYS + np.timedelta64(400, "D")))
-    with pytest.raises(ValueError, match="1 maps, the model 3"):
+    with pytest.raises(ValueError, match="1 maps, the model has 3"):
         gp.scores(data.isel(time=0, drop=True))
     points = np.array([[0.0, 0.0], [50.0, 10.0]])
     scores = gp.scores(points, truth(points[:, 0], points[:, 1]))
@@ -149,7 +149,7 @@ def test_times_of_any_age():
         gp.predict(slices().assign_coords(time=[1.0, 2.0, 3.0]))
     with pytest.raises(ValueError, match="places without coordinates"):
         gp.predict(slices().drop_vars("time"))
-    with pytest.raises(ValueError, match="a dimension or a single place"):
+    with pytest.raises(ValueError, match="a dimension or a single value"):
         gp.predict(field(30.0).assign_coords(time=("lat", DAYS.repeat(2))))
 
 

@@ -12,9 +12,10 @@ from tests.globe.common import DAYS, travelling, with_depth, xarray
 
 
 def test_cells_refuse_what_only_maps_have():
-    cells = FittedCells(None, None, CellTable.of(travelling(), {}).inputs, None)
-    for call in (lambda: cells.frequencies(None), lambda: cells.components(None, [0]), lambda: cells.spectrum(None)):
-        with pytest.raises(ValueError, match="maps alone: this field has the further inputs time"):
+    gp = HarmonicGPGlobe()
+    gp.field_ = FittedCells(None, None, CellTable.of(travelling(), {}).inputs, None)
+    for call in (gp.components, gp.spectrum):
+        with pytest.raises(ValueError, match="regression on longitude, latitude, time"):
             call()
 
 

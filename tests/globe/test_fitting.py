@@ -65,7 +65,7 @@ def test_slices_with_the_same_cells_and_errors_are_one_group():
     with pytest.raises(ValueError, match="noise_std is missing"):
         grid_fields(axes, values, errors, cpu)
     values[3] = np.nan
-    with pytest.raises(ValueError, match="slice 3 has no value at all"):
+    with pytest.raises(ValueError, match="slice 3 has no values"):
         grid_fields(axes, values, None, cpu)
 
 

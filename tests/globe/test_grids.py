@@ -304,7 +304,7 @@ def test_axes_of_whatever_says_where(grid):
     ("grid", "error", "message"),
     [
         ((LAT, LON), ValueError, "swapped"),
-        (tuple(np.meshgrid(LON, LAT)), ValueError, "not their mesh"),
+        (tuple(np.meshgrid(LON, LAT)), ValueError, "not a mesh of them"),
         ((LON, 3.0), ValueError, "one-dimensional"),
         ({"x": LON, "y": LAT}, ValueError, "no coordinate of latitude; it has 'x', 'y'"),
         ((LON, LAT, LAT), TypeError, "got tuple"),

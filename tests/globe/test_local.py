@@ -40,14 +40,14 @@ def test_one_name_is_not_compared():
     assert local.densities == {}
 
 
-def test_share_left_against_its_definition():
+def test_residual_share_against_its_definition():
     """k(x, x) - k_x' K^{-1} k_x over the noise, of the middle of a lattice; none for a lattice far finer than the kernel."""
     kernel = globe_kernel("matern12", 0.05, 2.0)
     local = LocalModel("matern12", kernel, 0.1, {})
-    assert local.share_left(90.0, 90.0, 0.0) == pytest.approx(2.0 / 0.1, rel=1e-6)  # knows nothing
-    shares = [local.share_left(h, h, 40.0) for h in (0.01, 0.1, 1.0)]
+    assert local.residual_share(90.0, 90.0, 0.0) == pytest.approx(2.0 / 0.1, rel=1e-6)  # knows nothing
+    shares = [local.residual_share(h, h, 40.0) for h in (0.01, 0.1, 1.0)]
     assert 0 < shares[0] < shares[1] < shares[2] < 20
     # an exponential kernel leaves in proportion to the distance
     assert shares[1] / shares[0] == pytest.approx(10, rel=0.05)
     smooth = LocalModel("rbf", globe_kernel("rbf", 0.5, 2.0), 0.1, {})
-    assert smooth.share_left(1.0, 1.0, 0.0) < 1e-6
+    assert smooth.residual_share(1.0, 1.0, 0.0) < 1e-6

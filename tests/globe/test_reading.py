@@ -36,7 +36,7 @@ def test_data_are_read_into_one_of_three_values():
     assert isinstance(read(travelling(), None, None, None), CellTable)
     cells = read(with_depth(), "heat", 0.5, None)
     assert cells.inputs.names == ["longitude", "latitude", "depth"]
-    assert cells.noise.shape == cells.grid.values.shape
+    assert cells.grid.noise.shape == cells.grid.values.shape
 
 
 def test_one_dimension_beside_the_slices_does_no_harm():

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from harmonicgp.actions import Longitude
 from harmonicgp.features import HarmonicFeatures, OrthogonalFeatures, SparseFeatures
 from harmonicgp.inducing import place
-from harmonicgp.inference.closed_form import closed_form
+from harmonicgp.inference.closed_form import StreamedPosterior, closed_form
 from harmonicgp.inference.prediction import Predictor
 from harmonicgp.kernels import GlobeKernel
 from tests.inference.common import ACTIONS, data, exact_posterior, make_kernel, statistics
@@ -63,6 +63,16 @@ def test_the_mean_function_is_an_argument():
     assert_close(shifted.marginals(x)[0] - predictor.marginals(x)[0], mean(x).detach()[None])
     assert_close(shifted.covariance(x)[0], shifted.marginals(x)[0])
     assert_close(shifted.paths(2, seed=1)(x) - predictor.paths(2, seed=1)(x), mean(x).detach().expand(2, 1, 5))
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_means_alone_are_those_of_the_marginals(streamed):
+    features, posterior, _ = fitted()
+    mean = gpytorch.means.LinearMean(3).double()
+    if streamed:
+        posterior = StreamedPosterior.of(posterior, torch.zeros_like, 0.1)
+    predictor, x = Predictor.freeze(features, posterior, mean, chunk_size=4), torch.randn(11, 3)
+    assert_close(predictor.means(x), predictor.marginals(x)[0])
 
 
 def test_full_covariance_is_exact_when_z_covers_the_data():

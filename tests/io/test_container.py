@@ -219,9 +219,9 @@ def test_says_what_is_wrong_with_a_file(tmp_path, path):
         path.write_bytes(pickle.dumps({"w": [1, 2, 3]}, protocol=protocol))
         refuses(path, "pickle, which can run code and is never opened")
     save_file({"w": torch.ones(2)}, path)
-    refuses(path, "is a safetensors file, but none that harmonicgp wrote")
+    refuses(path, "is a safetensors file, but not from harmonicgp")
     save_file({"w": torch.ones(2)}, path, metadata={"format": "pt"})
-    refuses(path, "is a safetensors file, but none that harmonicgp wrote")
+    refuses(path, "is a safetensors file, but not from harmonicgp")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")

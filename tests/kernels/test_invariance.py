@@ -32,7 +32,7 @@ def _ard(*lengthscales):
     [
         (_ard(1.0, 2.0), Rotation((0, 1), 4), r"mixes coordinates 0 and 1, whose lengthscales differ \(1 and 2\)"),
         (gk.ScaleKernel(_ard(1.0, 2.0)), Rotation((0, 1), 4), "one lengthscale"),
-        (_ard(1.5, 1.5), Rotation((0, 1), 4), r"lengthscales are learned apart \(1.5 and 1.5\)"),
+        (_ard(1.5, 1.5), Rotation((0, 1), 4), r"lengthscales are learned separately \(1.5 and 1.5\)"),
         (_ard(*torch.linspace(1, 10, 784).tolist()), ImageFlip((28, 28)), "lengthscales differ"),
         (_ard(*torch.linspace(0.3, 0.6, 30).tolist()), Permutation([*range(1, 30), 0]), "lengthscales differ"),
         (_ard(1e4, 2e4), Rotation((0, 1), 4), "lengthscales differ"),

@@ -76,7 +76,7 @@ def test_a_kernel_of_your_own_gets_the_columns_that_its_forward_gets():
         (lambda x: x + 0j, TypeError, "got torch.complex128"),
         (lambda x: x[:, 0], ValueError, r"for 3 rows got shape \(3,\)"),
         (lambda x: x[1:], ValueError, r"for 3 rows got shape \(2, 2\)"),
-        (lambda x: x.log(), ValueError, "row 1 holds a value that is NaN or infinite"),
+        (lambda x: x.log(), ValueError, "row 1 has a value that is NaN or infinite"),
     ],
 )
 def test_wrong_coordinates_of_your_own_are_refused(points, error, words):

@@ -1,4 +1,4 @@
-"""How a group moves inputs. A group counts; an action moves points."""
+"""Actions: how the elements of a group move points."""
 
 from harmonicgp.actions.base import Action, Product, register_action
 from harmonicgp.actions.negation import Negation, PrincipalNegation, strided
@@ -23,4 +23,4 @@ __all__ = [
     "strided",
 ]
 
-register_action("Product", Product, children="factors")  # last in the list that messages show
+register_action("Product", Product, children="factors")  # here, so that it is last in the list of messages

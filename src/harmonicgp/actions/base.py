@@ -1,4 +1,4 @@
-"""What every action can do, from the one thing each must say: how its elements move points."""
+"""The base class of actions, and products of them. A subclass only has to define how its elements move points."""
 
 from __future__ import annotations
 
@@ -15,25 +15,37 @@ from harmonicgp.actions.linear import LinearParts, parts_by_matrices
 from harmonicgp.groups import Element, Group
 from harmonicgp.io.registry import ACTIONS, FieldType
 
-_CHUNK = 1 << 22  # numbers held at once while folding
+_CHUNK = 1 << 22  # numbers stored at a time while folding
 
 
 class Action(ABC):
-    """A finite abelian group that moves points of R^d, each way by an isometry that commutes with the others.
+    """A finite abelian group that moves points of R^d. Each way is an isometry that commutes with the others.
 
-    Some coordinates may be circles (`periods`); the rest are ordinary numbers. An action does not change after its
-    construction: models keep what they derive from it.
+    Some coordinates may be circles (`periods`); the others are real numbers. An action must not change after its construction,
+    because models store values derived from it.
 
-    An action of your own gives `group` and `move`, and where they apply `periods`, `dim`, `min_dim`. Check it with
-    `harmonicgp.testing.assert_cyclic`. The other methods have defaults; override one to tell the estimators more. To save
-    models with it, call `register_action`.
+    Your own action defines `group` and `move`, and `periods`, `dim`, `min_dim` if they apply. Check it with
+    `harmonicgp.testing.assert_cyclic`. The other methods have defaults; override them to give estimators more information. To
+    save models with it, call `register_action`.
+
+    Examples:
+        >>> import torch
+        >>> from harmonicgp import Cyclic
+        >>> class Mirror(Action):
+        ...     group = Cyclic(2)
+        ...
+        ...     def move(self, x, s):
+        ...         return torch.where(s == 1, -x, x)
+        >>> Mirror().orbit(torch.tensor([[1.0, 2.0]]))[:, 0]
+        tensor([[ 1.,  2.],
+                [-1., -2.]])
     """
 
-    #: The group that acts.
+    #: The group.
     group: Group
-    #: The number of columns, where the action fixes it (images, matrices).
+    #: The number of columns, if the action determines it (images, matrices).
     dim: int | None = None
-    #: The least number of columns the action can work on.
+    #: The smallest number of columns.
     min_dim: int = 1
     #: Whether every element only changes the signs of some columns.
     negates_columns: bool = False
@@ -67,22 +79,34 @@ class Action(ABC):
         return _finite(self.images(x))
 
     def images(self, x: Tensor) -> Tensor:
-        """The same as `orbit`, without checks."""
+        """The same as `orbit`, without its checks."""
         s = self.group.elements().to(x.device)
         return self.move(x, s.reshape(-1, *[1] * (x.dim() - 1), self.group.ways))
 
     def inverse(self, element: Element) -> tuple[int, ...]:
-        """The element that undoes this one: moving by s and then by its inverse moves nothing."""
+        """The inverse of an element s: moving by s and then by its inverse moves nothing.
+
+        Examples:
+            >>> from harmonicgp.actions import Rotation
+            >>> Rotation((0, 1), 4).inverse(1)
+            (3,)
+        """
         return self.group.reduce([-s for s in self.group.reduce(element)])
 
     # The fundamental domain -----------------------------------------------------------------------------------------
 
     def fold(self, x: Tensor) -> Tensor:
-        """Each point moved to the one image of its orbit that lies in the fundamental domain, [..., n, d].
+        """Each point moved to the image of its orbit in the fundamental domain, [..., n, d].
 
-        The domain is a Dirichlet cell: the points at least as near to a fixed generic point as to any of its images.
-        It is convex where no coordinate is a circle. For negations of single coordinates it is the positive orthant,
-        for a translation of order T the first T-th of the period.
+        The domain is a Dirichlet cell: the points at least as near to a fixed generic point as to any of its images. It is convex
+        if no coordinate is a circle. For negations of single coordinates it is the positive orthant, for a translation of order
+        T the first T-th of the period.
+
+        Examples:
+            >>> import torch
+            >>> from harmonicgp.actions import Negation
+            >>> Negation([[0], [1]]).fold(torch.tensor([[-1.0, 2.0]]))
+            tensor([[1., 2.]])
         """
         places = self.fold_index(x)
         elements = self.group.elements().to(x.device)[places].reshape(-1, self.group.ways)
@@ -103,7 +127,7 @@ class Action(ABC):
         places = []
         for part in x.detach().reshape(-1, d).split(self._fold_step(d)):
             nearness = self.embed(part.double() - center) @ W.mT
-            # Ties are between images that coincide up to rounding: take the first, so that rounding does not choose.
+            # Ties are between images that are equal up to rounding: take the first, independent of the rounding.
             scale = 1e-9 * nearness.abs().amax(-1, keepdim=True)
             places.append((nearness >= nearness.amax(-1, keepdim=True) - scale).to(torch.uint8).argmax(-1))
         return torch.cat(places).reshape(x.shape[:-1])
@@ -113,22 +137,22 @@ class Action(ABC):
         return max(1, _CHUNK // max(self.group.order, d))
 
     def check_fold(self, x: Tensor) -> None:  # noqa: B027 - most actions have nothing to check
-        """Raise a clear error where rounding would choose the representative."""
+        """Raise a ValueError if rounding would decide which image is in the fundamental domain."""
 
     def tidy(self, x: Tensor) -> Tensor:
-        """One name for a point that has several (a pole of the globe), as the last step of `fold`."""
+        """The last step of `fold`: unique coordinates for points that have several, such as a pole of the globe."""
         return x
 
     def generic_point(self, d: int) -> Tensor:
-        """A point of positive coordinates in no special position, so that no boundary falls on tidy data.
+        """A point [d] with positive coordinates in general position, so that round numbers are not on a boundary.
 
-        Pseudo-random, not a formula: whole-number data meet a whole-number relation between simple irrationals as a tie.
+        It is pseudo-random: with simple irrational numbers, ties would occur for whole-number data.
         """
         generator = torch.Generator(device="cpu").manual_seed(20210718)
         return 1.0 + torch.rand(d, generator=generator, dtype=torch.float64, device="cpu")
 
     def wrap(self, difference: Tensor) -> Tensor:
-        """The difference of two points with circular coordinates reduced to half a period at most."""
+        """The difference of two points, with circular coordinates reduced to at most half a period."""
         difference = difference.clone()
         for axis, period in self.periods.items():
             turns = difference[..., axis] / period
@@ -136,7 +160,7 @@ class Action(ABC):
         return difference
 
     def embed(self, x: Tensor) -> Tensor:
-        """Circles as (cos, sin), so that the action is by isometries that fix the origin: [..., d] -> [..., d + circles]."""
+        """Points with circles as (cos, sin), on which the action is linear: [..., d] -> [..., d + circles]."""
         if not self.periods:
             return x
         columns = []
@@ -148,46 +172,46 @@ class Action(ABC):
                 columns.append(column)
         return torch.stack(columns, -1)
 
-    # What the rest of the library asks of an action -----------------------------------------------------------------
+    # Properties for the estimators and the fused path ---------------------------------------------------------------
 
     @property
     def factors(self) -> tuple[Action, ...]:
-        """The actions that a product joins; an action that is no product has itself."""
+        """The factors of a product; for any other action, the action itself."""
         return (self,)
 
     def mixed_columns(self, d: int) -> list[list[int]]:
-        """Groups of columns between which the action takes values about. Default: all d columns, one group.
+        """Groups of columns that the action mixes. Default: one group of all d columns.
 
-        A kernel that an estimator makes gives such columns one lengthscale.
+        The kernels of estimators have one lengthscale for such a group.
         """
         return [list(range(d))]
 
     def renumbered(self, columns: Sequence[int], width: int) -> Action:
-        """The same action on a wider table: its column i becomes columns[i], of `width`. Default: itself, unchanged."""
+        """The same action on a table of `width` columns, in which its column i is columns[i]. Default: itself, unchanged."""
         return self
 
     def declared_kinds(self) -> dict[int, Any]:
-        """What must be declared of columns for an estimator to use the action. Default: circles as ("periodic", period)."""
+        """The declarations of columns that an estimator needs to use the action. Default: circles as ("periodic", period)."""
         return {axis: ("periodic", period) for axis, period in self.periods.items()}
 
     def planes(self) -> list[tuple[tuple[int, int], int]]:
-        """Coordinate planes that it rotates, each with the order: their angles are tested too. Default: none."""
+        """The coordinate planes that the action rotates, each with its order. The evidence also tests angles in these planes."""
         return []
 
     def linear_parts(self, d: int) -> LinearParts | None:
-        """The parts of the inner products s.x . x' on d coordinates; None where the action is not linear.
+        """The parts of the inner products s.x . x' on d coordinates; None if the action is not linear.
 
-        Default: from the matrices of all elements, where they are small.
+        Default: from the matrices of all elements, if they are small.
         """
         return None if self.periods else parts_by_matrices(self.group, self.images, d)
 
     def on_unit_vectors(self) -> Action | None:
-        """The same motion of places on the globe, columns 0 and 1, as one of unit vectors in space. Default: None."""
+        """The action on unit vectors, for an action on longitude and latitude in columns 0 and 1. Default: None."""
         return None
 
     @property
     def repr_parses(self) -> bool:
-        """Whether `repr` is Python that makes the same action. Default: yes for a class with a `__repr__` of its own."""
+        """Whether `repr` is Python code for the same action. Default: yes for classes that define `__repr__`."""
         return type(self).__repr__ is not object.__repr__
 
     # Products, checks -----------------------------------------------------------------------------------------------
@@ -196,22 +220,22 @@ class Action(ABC):
         return Product(self, other) if isinstance(other, Action) else NotImplemented
 
     def check(self, x: Tensor, name: str = "x") -> None:
-        """Raise a clear error unless the action can move `x`."""
+        """Raise a TypeError or ValueError unless the action can move `x`."""
         self.check_dim(check_points(x, name).shape[-1], name)
 
     def check_dim(self, d: int, name: str = "x") -> None:
-        """Raise a clear error unless the action can move points of d coordinates."""
+        """Raise a ValueError unless the action can move points of d coordinates."""
         if self.dim is not None and d != self.dim:
             raise ValueError(
-                f"{self!r} moves points of {self.dim} coordinates, one point a row; {name} has {d} columns "
-                "(images come as flat rows: images.flatten(1))."
+                f"{self!r} moves points of {self.dim} coordinates, one point per row; {name} has {d} columns "
+                "(pass images as flat rows: images.flatten(1))."
             )
         if d < self.min_dim:
             raise ValueError(f"{self!r} needs at least {self.min_dim} coordinates; {name} has {d}.")
 
 
 def replaced(x: Tensor, columns: dict[int, Tensor]) -> Tensor:
-    """The points x [..., d] with other values in some of their columns, which may have more leading axes."""
+    """The points x [..., d] with new values in some columns; the new values may have further leading axes."""
     shape = next(iter(columns.values())).shape
     return torch.stack([columns[k] if k in columns else x[..., k].expand(shape) for k in range(x.shape[-1])], -1)
 
@@ -231,15 +255,15 @@ def register_action(
     make: Callable[..., Any] | None = None,
     **fields: FieldType,
 ) -> None:
-    """Let model files hold actions of a class of your own, under a name.
+    """Register your own class of actions, so that models with it can be saved.
 
     Args:
-        name: the name in files. Call this before you save, and before you load.
-        cls: the class. Files hold exactly this class, not its subclasses.
-        children: the attribute that holds a tuple of actions, or several attributes that hold one each. They are the first
-            arguments of `make`.
+        name: the name in files. Register the class before you save and before you load.
+        cls: the class. Files store instances of exactly this class, not of its subclasses.
+        children: the name of one attribute that is a tuple of actions, or names of attributes that are actions. They are the
+            first arguments of `make`.
         make: builds the action from children and fields; the class itself by default.
-        fields: constructor arguments to save, attributes of the same name, each with its type: `int` (not negative), `float`,
+        fields: constructor arguments to save, each an attribute of the same name, with its type: `int` (not negative), `float`,
             `bool`, `list[int]`, `list[list[int]]`, `torch.Tensor`, or one of these `| None`.
 
     Examples:
@@ -258,9 +282,9 @@ def register_action(
 
 
 class Product(Action):
-    """The joint action of commuting actions: its group is the product of theirs.
+    """The joint action of commuting actions; its group is the product of their groups.
 
-    The factors are checked to commute, and no element but the neutral one may leave every point in its place.
+    The constructor checks that the factors commute and that only the neutral element leaves every point in its place.
 
     Examples:
         >>> from harmonicgp.actions import Negation, Translation
@@ -290,13 +314,13 @@ class Product(Action):
             for axis, period in factor.periods.items():
                 if self._periods.setdefault(axis, period) != period:
                     raise ValueError(f"coordinate {axis} has two periods, {self._periods[axis]} and {period}.")
-        self._widths: set[int] = set()  # on which no element leaves every point in its place
+        self._widths: set[int] = set()  # numbers of columns for which `_check_faithful` has passed
         self._check_commuting()
         self._check_faithful(self.dim if self.dim is not None else self.min_dim + 1)
 
     @property
     def factors(self) -> tuple[Action, ...]:
-        """The actions; products among them are taken apart."""
+        """The factors; products among the arguments are replaced by their factors."""
         return self._factors
 
     @property
@@ -305,7 +329,7 @@ class Product(Action):
         return self._periods
 
     def move(self, x: Tensor, s: Tensor) -> Tensor:
-        """One factor after the other."""
+        """The points moved by one factor after the other."""
         start = 0
         for factor in self.factors:
             stop = start + factor.group.ways
@@ -314,24 +338,24 @@ class Product(Action):
         return x
 
     def check(self, x: Tensor, name: str = "x") -> None:
-        """Raise a clear error unless every factor can move x."""
+        """Raise a TypeError or ValueError unless every factor can move x."""
         super().check(x, name)
         for factor in self.factors:
             factor.check(x, name)
 
     def check_fold(self, x: Tensor) -> None:
-        """Raise a clear error where rounding would choose the representative."""
+        """Raise a ValueError if rounding would decide which image is in the fundamental domain."""
         for factor in self.factors:
             factor.check_fold(x)
 
     def tidy(self, x: Tensor) -> Tensor:
-        """One name for a point that has several."""
+        """Unique coordinates for points that have several."""
         for factor in self.factors:
             x = factor.tidy(x)
         return x
 
     def generic_point(self, d: int) -> Tensor:
-        """On each circle, that of its own factor."""
+        """A generic point; circular coordinates are those of their factor."""
         w = super().generic_point(d)
         for factor in self.factors:
             for axis in factor.periods:
@@ -339,32 +363,32 @@ class Product(Action):
         return w
 
     def mixed_columns(self, d: int) -> list[list[int]]:
-        """Those of the factors; groups that share a column are one."""
-        joined: list[set[int]] = []
+        """The groups of the factors; groups that share a column are joined."""
+        groups: list[set[int]] = []
         for part in (set(group) for factor in self.factors for group in factor.mixed_columns(d)):
-            touched = [group for group in joined if group & part]
-            joined = [group for group in joined if not group & part] + [part.union(*touched)]
-        return [sorted(group) for group in joined]
+            overlaps = [group for group in groups if group & part]
+            groups = [group for group in groups if not group & part] + [part.union(*overlaps)]
+        return [sorted(group) for group in groups]
 
     def renumbered(self, columns: Sequence[int], width: int) -> Action:
-        """Factor by factor."""
+        """The product of the renumbered factors."""
         return Product(*(factor.renumbered(columns, width) for factor in self.factors))
 
     def declared_kinds(self) -> dict[int, Any]:
-        """Those of all factors."""
+        """The declarations of all factors."""
         return {axis: kind for factor in self.factors for axis, kind in factor.declared_kinds().items()}
 
     def planes(self) -> list[tuple[tuple[int, int], int]]:
-        """Those of all factors."""
+        """The planes of all factors."""
         return [plane for factor in self.factors for plane in factor.planes()]
 
     @property
     def repr_parses(self) -> bool:
-        """Whether those of all factors do."""
+        """Whether `repr` is Python code, which it is if it is for all factors."""
         return all(factor.repr_parses for factor in self.factors)
 
     def check_dim(self, d: int, name: str = "x") -> None:
-        """Raise a clear error unless the factors can move d coordinates together without repeating each other."""
+        """Raise a ValueError unless all factors can move d coordinates and do not repeat each other."""
         super().check_dim(d, name)
         for factor in self.factors:
             factor.check_dim(d, name)
@@ -377,7 +401,7 @@ class Product(Action):
         return self.generic_point(d) * scales
 
     def _check_commuting(self) -> None:
-        # Two widths, since an action on "every coordinate" may commute at one and not at another.
+        # Two numbers of columns: an action on "every coordinate" may commute for one and not for another.
         for d in [self.dim] if self.dim is not None else [self.min_dim, self.min_dim + 1]:
             x = self._trial_points(d)
             for i, first in enumerate(self.factors):
@@ -388,9 +412,9 @@ class Product(Action):
 
     def _check_faithful(self, d: int) -> None:
         x = self._trial_points(d)[:1]
-        still = self.wrap(self.images(x)[:, 0] - x).abs().amax(-1) < 1e-9 * (1 + x.abs().max())
-        if int(still.sum()) > 1:
-            element = tuple(self.group.elements()[still.nonzero()[1, 0]].tolist())
+        fixes_x = self.wrap(self.images(x)[:, 0] - x).abs().amax(-1) < 1e-9 * (1 + x.abs().max())
+        if int(fixes_x.sum()) > 1:
+            element = tuple(self.group.elements()[fixes_x.nonzero()[1, 0]].tolist())
             raise ValueError(
                 f"element {element} of {self!r} leaves every point of {d} coordinates in its place, so the factors repeat "
                 "each other: drop a factor, or use one cyclic action of the joint order."
@@ -401,7 +425,7 @@ class Product(Action):
 
 
 def first_conflict(first: Action, second: Action, x: Tensor, tolerance: float) -> str | None:
-    """In words, two generators whose order matters to a point of x [n, d]; None where the actions commute."""
+    """A sentence on two generators that do not commute on the points x [n, d]; None if all commute."""
     first.check(x)
     second.check(x)
     for s in _generators(first).to(x.device):
@@ -418,5 +442,6 @@ def first_conflict(first: Action, second: Action, x: Tensor, tolerance: float) -
 
 
 def _generators(action: Action) -> Tensor:
+    """One step of each way, [J, J]."""
     orders = torch.tensor(action.group.orders, device="cpu")
     return torch.eye(action.group.ways, dtype=torch.long, device="cpu") % orders

@@ -1,4 +1,4 @@
-"""Negation of coordinates, or of principal directions, in one or several ways."""
+"""Negation of coordinates or of principal directions, in one or several ways."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from harmonicgp.groups import Cyclic
 
 
 def strided(d: int, ways: int) -> tuple[tuple[int, ...], ...]:
-    """The paper's division of d directions into J subsets: j, J + j, 2J + j, ...
+    """The paper's division of d directions into J subsets j, J + j, 2J + j, ...
 
-    With directions sorted by variance, every subset gets its share of the large ones.
+    If the directions are sorted by variance, every subset has some with large variance.
 
     Examples:
         >>> strided(5, 2)
@@ -30,10 +30,10 @@ def strided(d: int, ways: int) -> tuple[tuple[int, ...], ...]:
 
 
 class Negation(Action):
-    """Negates subsets of the coordinates: one way for each subset.
+    """Negates subsets of the coordinates, one way for each subset.
 
-    `Negation()` negates every coordinate, `Negation([0, 2])` two of them together, `Negation([[0], [2, 3]])` is two
-    ways. `Negation.strided(d, J)` divides d coordinates as the paper does.
+    `Negation()` negates all coordinates together, `Negation([0, 2])` only two. `Negation([[0], [2, 3]])` has two ways.
+    `Negation.strided(d, J)` divides d coordinates into J subsets as the paper does.
 
     Examples:
         >>> import torch
@@ -53,41 +53,40 @@ class Negation(Action):
             return
         if isinstance(subsets, str) or not hasattr(subsets, "__iter__"):
             raise TypeError(f"subsets must be a list of coordinates, or a list of such lists; got {subsets!r}.")
-        listed: list[Any] = subsets.tolist() if hasattr(subsets, "tolist") else list(subsets)
-        nested = [subset for subset in listed if hasattr(subset, "__iter__")]
-        if nested and len(nested) != len(listed):
+        items: list[Any] = subsets.tolist() if hasattr(subsets, "tolist") else list(subsets)
+        lists = [item for item in items if hasattr(item, "__iter__")]
+        if lists and len(lists) != len(items):
             raise TypeError(f"subsets mixes coordinates and lists of coordinates: {subsets!r}.")
-        groups: list[Any] = nested or [listed]
-        self.subsets = tuple(coordinates(subset, "a subset of Negation") for subset in groups)
-        everything = [i for subset in self.subsets for i in subset]
-        for i in everything:
-            if everything.count(i) > 1:
+        self.subsets = tuple(coordinates(subset, "a subset of Negation") for subset in lists or [items])
+        members = [i for subset in self.subsets for i in subset]
+        for i in members:
+            if members.count(i) > 1:
                 raise ValueError(f"the subsets of Negation overlap in coordinate {i}: each may be in one subset only.")
         self.group = Cyclic(2) ** len(self.subsets)
-        self.min_dim = max(everything) + 1
+        self.min_dim = max(members) + 1
 
     @classmethod
     def strided(cls, d: int, ways: int) -> Negation:
-        """J-way negation of d coordinates, subset j holding j, J + j, 2J + j, ..."""
+        """J-way negation of d coordinates; subset j is j, J + j, 2J + j, ..."""
         return cls(strided(d, ways))
 
     def move(self, x: Tensor, s: Tensor) -> Tensor:
-        """The coordinates with their new signs."""
+        """The points with the new signs of their coordinates."""
         return x * _signs(self._subsets(x.shape[-1]), x, s)
 
     def _subsets(self, d: int) -> tuple[tuple[int, ...], ...]:
         return self.subsets or (tuple(range(d)),)
 
     def mixed_columns(self, d: int) -> list[list[int]]:
-        """None."""
+        """No groups: a negation mixes no columns."""
         return []
 
     def renumbered(self, columns: Sequence[int], width: int) -> Action:
-        """Of the columns that these have become."""
+        """The same negation, of the columns with the new numbers."""
         return Negation([[columns[i] for i in subset] for subset in self._subsets(len(columns))])
 
     def linear_parts(self, d: int) -> LinearParts | None:
-        """One part for each way, and one for the columns that stay."""
+        """One part for each way, and one for the columns that are not negated."""
         return negated_parts(self.group, self._subsets(d), d)
 
     def __repr__(self) -> str:
@@ -97,8 +96,8 @@ class Negation(Action):
 class PrincipalNegation(Action):
     """Negation along the principal directions of the data, about their mean, in J ways.
 
-    The directions, sorted by variance, are divided as the paper does (`strided`). They come from `fit`, which returns
-    a new, fitted action; the one given is unchanged. A kernel must be isotropic to be invariant under it.
+    The directions, sorted by variance, are divided into J subsets as in the paper (`strided`). `fit` computes them and returns a
+    new action; the original one stays unchanged. A kernel must be isotropic to be invariant under it.
 
     Examples:
         >>> import torch
@@ -119,12 +118,12 @@ class PrincipalNegation(Action):
 
     @classmethod
     def along(cls, ways: int, mean: Tensor | None = None, directions: Tensor | None = None) -> PrincipalNegation:
-        """The action with a mean [d] and orthonormal directions [d, d], in columns; without them it is not fitted."""
+        """The action with a mean [d] and orthonormal directions in the columns of [d, d]; without both it is not fitted."""
         action = cls(ways)
         if mean is None and directions is None:
             return action
         if mean is None or directions is None or mean.dim() != 1 or directions.shape != (len(mean), len(mean)):
-            raise ValueError("mean and directions do not fit each other.")
+            raise ValueError("the shapes of mean and directions do not match.")
         action.check_dim(len(mean), "the mean")
         identity = torch.eye(len(mean), dtype=directions.dtype, device=directions.device)
         if float((directions @ directions.mT - identity).abs().max()) > 1e-6:
@@ -138,16 +137,16 @@ class PrincipalNegation(Action):
         self.check_dim(x.shape[-1])
         rows = x.detach().reshape(-1, x.shape[-1]).double()
         mean = rows.mean(0)
-        scale = (rows - mean).abs().max().clamp_min(torch.finfo(torch.float64).tiny)  # squares stay within range
+        scale = (rows - mean).abs().max().clamp_min(torch.finfo(torch.float64).tiny)  # avoids overflow of the squares
         covariance = sum(((c - mean) / scale).mT @ ((c - mean) / scale) for c in rows.split(1 << 16))
-        _, V = torch.linalg.eigh(covariance)  # in rising order; d x d, however many rows
+        _, V = torch.linalg.eigh(covariance)  # ascending
         Vh = V.mT.flip(0)
-        # A direction and its opposite are one direction: make the largest entry positive, so that reruns agree.
+        # The sign of a direction is arbitrary: the largest entry is made positive, so that reruns agree.
         largest = Vh.gather(1, Vh.abs().argmax(1, keepdim=True))
         return PrincipalNegation.along(self.ways, mean, (Vh * largest.sign()).mT.contiguous())
 
     def move(self, x: Tensor, s: Tensor) -> Tensor:
-        """The principal coordinates with their new signs."""
+        """The points with the new signs of their principal coordinates."""
         mean, V = self._fitted(x)
         c = (x - mean) @ V  # principal coordinates
         return (c * _signs(strided(V.shape[0], self.ways), c, s)) @ V.mT + mean
@@ -170,9 +169,9 @@ class PrincipalNegation(Action):
 def _signs(subsets: tuple[tuple[int, ...], ...], x: Tensor, s: Tensor) -> Tensor:
     """+1 or -1 for each coordinate, [..., d]."""
     places = torch.tensor([(j, i) for j, subset in enumerate(subsets) for i in subset], device=x.device)
-    member = x.new_zeros(len(subsets), x.shape[-1])  # one where a coordinate belongs to a subset
-    member[places[:, 0], places[:, 1]] = 1.0
-    return 1.0 - 2.0 * (s.to(x.dtype) @ member)
+    membership = x.new_zeros(len(subsets), x.shape[-1])  # one if a coordinate belongs to a subset
+    membership[places[:, 0], places[:, 1]] = 1.0
+    return 1.0 - 2.0 * (s.to(x.dtype) @ membership)
 
 
 register_action("Negation", Negation, subsets=list[list[int]] | None)

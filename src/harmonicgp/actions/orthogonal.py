@@ -1,4 +1,4 @@
-"""Any orthogonal matrix with R^T = I."""
+"""The action of an orthogonal matrix R with R^T = I."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _TOLERANCE = 1e-6
 
 
 class Orthogonal(Action):
-    """Multiplies points by an orthogonal matrix R, g.x = R x, with R^T = I for the given order T, the smallest.
+    """Multiplies points by an orthogonal matrix R, g.x = R x. The order is the smallest T with R^T = I.
 
-    Without `order` the smallest T up to 1024 is found.
+    Without `order` T is searched for up to 1024.
 
     Examples:
         >>> import torch
@@ -46,12 +46,12 @@ class Orthogonal(Action):
                     raise ValueError(
                         f"R^T is not the identity for any T up to {T}: the matrix has no finite order here."
                     )
-                raise ValueError(f"R^{order} is not the identity, it differs by {error:.2g}: what is the true order?")
+                raise ValueError(f"R^{order} is not the identity, it differs by {error:.2g}: give the right order.")
             T, power = T + 1, R @ power
         if order is not None and order != T:
             raise ValueError(f"R^{T} is the identity already: the order is {T}, not {order}.")
         if T == 1 and float((R - I).abs().max()) > 4 * rounding:
-            raise ValueError("the matrix is the identity but for rounding: it moves nothing.")
+            raise ValueError("the matrix is the identity up to rounding: it moves nothing.")
         self.matrix = R
         self.group = Cyclic(T)
         powers = [I]
@@ -62,9 +62,9 @@ class Orthogonal(Action):
 
     @classmethod
     def of_digits(cls, matrix: Tensor, order: int) -> Orthogonal:
-        """The action of a float64 matrix that may have been given in fewer digits.
+        """The action of a float64 matrix that may have been converted from a lower precision.
 
-        Rounding decides how near R^T must come to I, so a matrix of few digits is taken as one of its own dtype.
+        The tolerance for R^T = I depends on the rounding, so such a matrix is converted back first.
         """
         for dtype in (torch.float32, torch.float16, torch.bfloat16):
             if torch.equal(matrix.to(dtype).double(), matrix):
@@ -76,20 +76,20 @@ class Orthogonal(Action):
 
     @property
     def order(self) -> int:
-        """The least T with R^T = I."""
+        """The smallest T with R^T = I."""
         return self.group.order
 
     def move(self, x: Tensor, s: Tensor) -> Tensor:
-        """The product with the power s of R."""
+        """The points multiplied by R^s."""
         R = self._powers.to(x)  # [T, d, d]
         if s.dim() == 1:
             return x @ R[s[0]].mT
-        if s.shape[-2] == 1:  # all points of a slice move alike, as in an orbit
+        if s.shape[-2] == 1:  # one element for all points of a slice, as in an orbit
             return x @ R[s[..., 0, 0]].mT
-        moved = x
-        for k in range(1, len(R)):  # T products, rather than one matrix a point
-            moved = torch.where(s == k, x @ R[k].mT, moved)
-        return moved
+        result = x
+        for k in range(1, len(R)):  # T products, instead of one matrix for each point
+            result = torch.where(s == k, x @ R[k].mT, result)
+        return result
 
     @property
     def repr_parses(self) -> bool:

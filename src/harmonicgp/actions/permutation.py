@@ -26,18 +26,18 @@ class Reordering(Action):
         """Where each coordinate comes from, integers [..., J] -> [..., d]."""
 
     def move(self, x: Tensor, s: Tensor) -> Tensor:
-        """The coordinates in their new order."""
+        """The points with their coordinates in the new order."""
         source = self.source(s)
         shape = torch.broadcast_shapes(x.shape, source.shape)
         return x.expand(shape).gather(-1, source.expand(shape))
 
     def linear_parts(self, d: int) -> LinearParts | None:
-        """By a Fourier transform along the orbits of coordinates, where all are whole."""
+        """The parts by a Fourier transform along the orbits of coordinates, if each has |G| coordinates; else by matrices."""
         return reordered_parts(self.group, self.source(self.group.elements()), d) or super().linear_parts(d)
 
 
 class Permutation(Reordering):
-    """Reorders the coordinates, (g.x)_i = x_{permutation[i]}; the order is that of the permutation.
+    """Reorders the coordinates, (g.x)_i = x_{permutation[i]}. The group is cyclic with the order of the permutation.
 
     Examples:
         >>> import torch
@@ -50,36 +50,38 @@ class Permutation(Reordering):
         self.permutation = coordinates(permutation, "a permutation")
         self.dim = self.min_dim = len(self.permutation)
         if sorted(self.permutation) != list(range(self.dim)):
-            raise ValueError(f"a permutation of {self.dim} holds 0 to {self.dim - 1} once each; got {permutation!r}.")
-        # Each coordinate goes round a cycle: after s steps coordinate i shows the one s further on its cycle.
-        self._cycles = torch.empty(self.dim, dtype=torch.long, device="cpu")  # all cycles, one after the other
+            raise ValueError(
+                f"a permutation of {self.dim} contains 0 to {self.dim - 1} once each; got {permutation!r}."
+            )
+        # A permutation is a set of cycles: after s steps coordinate i is the one s places further along its cycle.
+        self._cycles = torch.empty(self.dim, dtype=torch.long, device="cpu")  # all cycles, concatenated
         self._first, self._length, self._at = (torch.empty_like(self._cycles) for _ in range(3))
-        seen: set[int] = set()
+        visited: set[int] = set()
         for i in range(self.dim):
             cycle: list[int] = []
-            while i not in seen:
-                seen.add(i)
+            while i not in visited:
+                visited.add(i)
                 cycle.append(i)
                 i = self.permutation[i]
             if cycle:
-                first = len(seen) - len(cycle)
+                first = len(visited) - len(cycle)
                 self._cycles[first : first + len(cycle)] = torch.tensor(cycle, device="cpu")
                 self._first[cycle], self._length[cycle] = first, len(cycle)
                 self._at[cycle] = torch.arange(len(cycle), device="cpu")
         self.group = Cyclic(math.lcm(*self._length.tolist()))
 
     def source(self, s: Tensor) -> Tensor:
-        """The coordinate s steps on along each cycle."""
+        """The coordinate s steps further along each cycle, [..., d]."""
         first, length, at, cycles = (t.to(s.device) for t in (self._first, self._length, self._at, self._cycles))
         return cycles[first + (at + s) % length]
 
     def mixed_columns(self, d: int) -> list[list[int]]:
-        """The columns that change places."""
-        moved = [i for i, j in enumerate(self.permutation) if i != j]
-        return [moved] if moved else []
+        """One group of the columns that the permutation moves."""
+        columns = [i for i, j in enumerate(self.permutation) if i != j]
+        return [columns] if columns else []
 
     def renumbered(self, columns: Sequence[int], width: int) -> Action:
-        """Of the columns that these have become; the others stay."""
+        """The permutation of the columns with the new numbers; other columns stay in their place."""
         order = list(range(width))
         for i, j in enumerate(self.permutation):
             order[columns[i]] = columns[j]
@@ -104,7 +106,7 @@ class _ImageAction(Reordering):
         self.dim = self.min_dim = math.prod(self.shape)
 
     def _pixels(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Flat places of the pixels at rows [..., H] and columns [..., W], all channels: [..., d]."""
+        """The positions in flat images of the pixels at rows [..., H] and columns [..., W], all channels: [..., d]."""
         _, W = self.shape[:2]
         C = self.dim // math.prod(self.shape[:2])
         place = (rows[..., :, None] * W + columns[..., None, :])[..., None] * C
@@ -135,7 +137,7 @@ class ImageFlip(_ImageAction):
         self.group = Cyclic(2) ** len(self.axes)
 
     def source(self, s: Tensor) -> Tensor:
-        """The mirrored pixels."""
+        """The mirrored pixels, [..., d]."""
         lines = []
         for axis in (0, 1):
             line = torch.arange(self.shape[axis], device=s.device)
@@ -151,10 +153,10 @@ class ImageFlip(_ImageAction):
 
 
 class ImageShift(_ImageAction):
-    """Rolls images down and right by `step` pixels, wrapping around: two ways, of order height/step and width/step.
+    """Rolls images down and right by `step` pixels, wrapping around, in two ways of order height/step and width/step.
 
-    `step` may be a pair, for the two axes. Rows are flat images of shape (height, width), or (height, width, channels) with
-    the channels last.
+    `step` may be a pair, one number for each axis. Rows are flat images of shape (height, width), or (height, width, channels)
+    with the channels last.
 
     Examples:
         >>> ImageShift((28, 28), 4).group
@@ -164,16 +166,16 @@ class ImageShift(_ImageAction):
     def __init__(self, shape: Sequence[int], step: int | Sequence[int]) -> None:
         super().__init__(shape)
         steps = tuple(step) if isinstance(step, Sequence) else (step, step)
-        self.steps = tuple(whole_number(one, "the step of ImageShift", 1) for one in steps)
+        self.steps = tuple(whole_number(pixels, "the step of ImageShift", 1) for pixels in steps)
         if len(self.steps) != 2:
             raise ValueError(f"the step of ImageShift is one number or a pair; got {step!r}.")
-        for side, one in zip(self.shape, self.steps, strict=False):
-            if side % one:
-                raise ValueError(f"a step of {one} pixels does not divide the side {side} of an image {self.shape}.")
+        for side, pixels in zip(self.shape, self.steps, strict=False):
+            if side % pixels:
+                raise ValueError(f"a step of {pixels} pixels does not divide the side {side} of an image {self.shape}.")
         self.group = Group((self.shape[0] // self.steps[0], self.shape[1] // self.steps[1]))
 
     def source(self, s: Tensor) -> Tensor:
-        """The pixels from which each was rolled."""
+        """The pixel that each pixel gets its value from, [..., d]."""
         lines = [
             (torch.arange(self.shape[axis], device=s.device) - s[..., axis, None] * self.steps[axis]) % self.shape[axis]
             for axis in (0, 1)

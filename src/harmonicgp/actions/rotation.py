@@ -31,7 +31,7 @@ class Rotation(Action):
         self.min_dim = max(self.plane) + 1
 
     def move(self, x: Tensor, s: Tensor) -> Tensor:
-        """The plane turned, the other coordinates as they are."""
+        """The points with the plane rotated and the other coordinates unchanged."""
         c, i = (part.to(x) for part in roots_of_unity(self.order))
         c, i = c[s[..., 0]], i[s[..., 0]]
         p, q = self.plane
@@ -39,15 +39,15 @@ class Rotation(Action):
         return replaced(x, {p: c * a - i * b, q: i * a + c * b})
 
     def mixed_columns(self, d: int) -> list[list[int]]:
-        """The plane."""
+        """One group, the columns of the plane."""
         return [list(self.plane)]
 
     def renumbered(self, columns: Sequence[int], width: int) -> Action:
-        """The plane of the two columns that these have become."""
+        """The rotation of the plane of the columns with the new numbers."""
         return Rotation((columns[self.plane[0]], columns[self.plane[1]]), self.order)
 
     def planes(self) -> list[tuple[tuple[int, int], int]]:
-        """The one plane."""
+        """The plane and its order."""
         return [((self.plane[0], self.plane[1]), self.order)]
 
     def __repr__(self) -> str:
@@ -61,8 +61,8 @@ def roots_of_unity(T: int) -> tuple[Tensor, Tensor]:
     """The cosines and sines of 2 pi s / T for s = 0..T-1 in float64; quarter and half turns are exact."""
     s = torch.arange(T, dtype=torch.float64, device="cpu")
     quarter = (4 * s / T).round()
-    rest = 2 * math.pi * (s - quarter * T / 4) / T  # within an eighth of a turn
-    c, i = rest.cos(), rest.sin()
+    angle = 2 * math.pi * (s - quarter * T / 4) / T  # within an eighth of a turn
+    c, i = angle.cos(), angle.sin()
     k = quarter.long() % 4
     cos = torch.stack([c, -i, -c, i])
     sin = torch.stack([i, c, -i, -c])

@@ -18,7 +18,7 @@ from harmonicgp.groups import Cyclic
 class Translation(Action):
     """Moves a periodic coordinate by a T-th of its period.
 
-    Moved and folded coordinates lie in [start, start + period); the neutral element leaves them as they are.
+    Moved and folded coordinates lie in [start, start + period). The neutral element does not change them.
 
     Examples:
         >>> import torch
@@ -39,38 +39,38 @@ class Translation(Action):
 
     @property
     def periods(self) -> dict[int, float]:
-        """The one circular coordinate and its period."""
+        """The circular coordinate and its period."""
         return {self.axis: self.period}
 
     def move(self, x: Tensor, s: Tensor) -> Tensor:
-        """The coordinate shifted, the others as they are."""
+        """The points with the coordinate shifted and the others unchanged."""
         shift = s[..., 0].to(x.dtype) * (self.period / self.order)
         a = x[..., self.axis]
-        # The neutral element moves nothing, not even by rounding or to another name.
+        # The neutral element must not change x, not even by rounding or a whole period.
         return replaced(x, {self.axis: torch.where(shift == 0, a, self._reduce(a + shift))})
 
     def _reduce(self, a: Tensor) -> Tensor:
-        """The name of a place on the circle that lies in [start, start + period)."""
+        """The coordinate in [start, start + period) of the same point on the circle."""
         reduced = torch.remainder(a - self.start, self.period) + self.start
         return torch.where(reduced >= self.start + self.period, reduced - self.period, reduced)  # rounded up to the end
 
     def tidy(self, x: Tensor) -> Tensor:
-        """Reduced to the period, and a place that rounding left just below its end named by its start."""
+        """The points with the coordinate in [start, start + period); just below the end it becomes the start."""
         a, edge = self._reduce(x[..., self.axis]), self.start + self.period - self._edge
         return replaced(x, {self.axis: a.masked_fill(a >= edge, self.start)})
 
     @property
     def _edge(self) -> float:
-        """How far the edge of the fundamental domain is pushed below `start`, where tidy data lie."""
+        """The distance of the edge of the fundamental domain below `start`, where round numbers lie."""
         return min(1.3e-5 / self.order + 1.3e-6, 0.2 / self.order) * self.period
 
     def check(self, x: Tensor, name: str = "x") -> None:
-        """Raise a clear error also for values whose rounding is a good part of a step."""
+        """Raise a ValueError also for values so large that their rounding is more than 1 % of a step."""
         super().check(x, name)
         self._check_rounding(x, 0.01 * self.period / self.order, name)
 
     def check_fold(self, x: Tensor) -> None:
-        """Raise a clear error for values whose rounding reaches the edge of the fundamental domain."""
+        """Raise a ValueError for values so large that their rounding reaches the edge of the fundamental domain."""
         self._check_rounding(x, 0.5 * self._edge, "x")
 
     def _check_rounding(self, x: Tensor, limit: float, name: str) -> None:
@@ -82,18 +82,18 @@ class Translation(Action):
             )
 
     def generic_point(self, d: int) -> Tensor:
-        """On the circle, a point whose cell is the first step of the period."""
+        """A generic point; its cell on the circle is the first step of the period."""
         w = super().generic_point(d)
-        # The cell of w is the first step of the period, its edge pushed by more than the rounding of float32.
+        # The cell of w is shifted against the first step by more than the rounding of float32.
         w[self.axis] = self.start + 0.5 * self.period / self.order - self._edge
         return w
 
     def mixed_columns(self, d: int) -> list[list[int]]:
-        """None."""
+        """No groups: a translation mixes no columns."""
         return []
 
     def renumbered(self, columns: Sequence[int], width: int) -> Action:
-        """Along the column that this one has become."""
+        """The translation of the column with the new number."""
         return Translation(columns[self.axis], self.period, self.order, self.start)
 
     def __repr__(self) -> str:
@@ -102,9 +102,9 @@ class Translation(Action):
 
 
 class Longitude(Translation):
-    """Turns the globe eastwards by a T-th of 360 degrees. Inputs: longitude and latitude in degrees, then any others.
+    """Rotates the globe eastwards by a T-th of 360 degrees. Inputs: longitude and latitude in degrees, then any others.
 
-    Longitudes may come in any convention; moved ones lie in [-180, 180). Made for a `GlobeKernel`.
+    Longitudes may have any convention; moved ones lie in [-180, 180). Use it with a `GlobeKernel`.
 
     Examples:
         >>> import torch
@@ -117,26 +117,26 @@ class Longitude(Translation):
         self.min_dim = self.axis + 2
 
     def check(self, x: Tensor, name: str = "x") -> None:
-        """Raise a clear error unless x holds longitudes and latitudes in degrees."""
+        """Raise a ValueError unless x has longitudes and latitudes in degrees."""
         super().check(x, name)
         check_latitude(x[..., self.axis + 1], name)
 
     def tidy(self, x: Tensor) -> Tensor:
-        """At a pole every longitude is the same point: it gets the longitude -180."""
+        """The points with longitudes in [-180, 180); at a pole, where every longitude is the same point, it is -180."""
         x = super().tidy(x)
         pole = x[..., self.axis + 1].abs() >= 90.0
         return replaced(x, {self.axis: x[..., self.axis].masked_fill(pole, self.start)})
 
     def renumbered(self, columns: Sequence[int], width: int) -> Action:
-        """Along the column that this one has become; the latitude must follow it."""
+        """The rotation in the longitude column with the new number; the latitude must be the next column."""
         return Longitude(self.order, axis=columns[self.axis])
 
     def declared_kinds(self) -> dict[int, Any]:
-        """Longitude and latitude."""
+        """The columns of longitude and latitude."""
         return {self.axis: "longitude", self.axis + 1: "latitude"}
 
     def on_unit_vectors(self) -> Action | None:
-        """A rotation about the Earth's axis."""
+        """The rotation about the Earth's axis; None unless longitude and latitude are columns 0 and 1."""
         return Rotation((0, 1), self.order) if self.axis == 0 else None
 
     def __repr__(self) -> str:
@@ -148,7 +148,7 @@ register_action("Longitude", Longitude, order=int, axis=int)
 
 
 def check_latitude(latitude: Tensor, name: str = "x") -> None:
-    """Raise a clear error for latitudes beyond the poles, as when longitude and latitude are swapped."""
+    """Raise a ValueError for latitudes beyond the poles, for example if longitude and latitude are swapped."""
     worst = float(latitude.detach().abs().max()) if latitude.numel() else 0.0
     if not worst <= 90.0 + 1e-4:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Files that appear under their names whole, or not at all."""
+"""Atomic writing of files: a file appears under its name complete, or not at all."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def replacing_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """The path of a file to write, which takes the place of `path` when all went well; else the old file is left as it was.
+    """A temporary path to write to, which replaces `path` at the end. After an error an old file stays as it was.
 
-    Durable: the bytes are on the disk before the name points to them. An old file's permissions are kept.
+    The bytes are on the disk before the name points to them. The permissions of an old file are preserved.
     """
     target = writable(path)
     temporary = target.with_name(f".harmonicgp-{secrets.token_hex(8)}{target.suffix}")
@@ -35,28 +35,37 @@ def replacing_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A binary file to fill, which takes the place of `path` when all went well; see `replacing_path`."""
+    """A binary file to write to, which replaces `path` at the end; see `replacing_path`.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with replacing(f"{folder}/a.txt") as file:
+        ...         _ = file.write(b"text")
+        ...     Path(f"{folder}/a.txt").read_text()
+        'text'
+    """
     with replacing_path(path) as temporary, open(temporary, "xb") as file:
         yield file
 
 
 def writable(path: str | os.PathLike[str]) -> Path:
-    """The file that `open(path, "w")` would write to, links followed; an error that says what is wrong if it would not."""
+    """The file that `open(path, "w")` would write to, with links resolved. Raises an OSError if it cannot be written."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise IsADirectoryError(f"{os.fspath(path)} is a folder: name a file in it.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {target.parent}: make it first.")
     if target.exists() and not target.is_file():
-        raise OSError(f"{os.fspath(path)} is a device or a pipe, which cannot be replaced as a whole: name a file.")
+        raise OSError(f"{os.fspath(path)} is a device or a pipe, which cannot be replaced: name a file.")
     if target.exists() and not os.access(target, os.W_OK):
         raise PermissionError(f"{os.fspath(path)} is write-protected: choose another name, or make it writable.")
     return target
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make the new name durable, where the platform can."""
-    with contextlib.suppress(OSError):  # Windows opens no folders, some file systems flush none
+    """Write the new name to the disk, if the platform can."""
+    with contextlib.suppress(OSError):  # Windows cannot open folders, some file systems cannot flush them
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)

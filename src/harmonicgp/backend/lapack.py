@@ -1,7 +1,7 @@
-"""LAPACK's Cholesky factorisation as PyTorch carries it, called without PyTorch's copies, and without Python's lock.
+"""The Cholesky factorisation of the LAPACK in PyTorch, called directly: without PyTorch's copies and without Python's lock.
 
-`torch.linalg.cholesky_ex` spends more on what is around the factorisation than on the factorisation. Where PyTorch's library
-does not give the routine away, or gives a wrong answer to a question of three rows, there is none and PyTorch's own serves.
+`torch.linalg.cholesky_ex` takes longer for its overhead than for the factorisation. If PyTorch's library does not export the
+routine, or if the routine fails a test with three rows, `torch.linalg.cholesky_ex` is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-#: Makes the factor of a matrix [m, m], laid out row by row, of its lower triangle; leaves what is above; gives LAPACK's info.
+#: Overwrites the lower triangle of a row-major matrix [m, m] with its Cholesky factor, and returns LAPACK's info.
 Routine: TypeAlias = Callable[[Tensor], int]
 
 _LETTERS = {torch.float64: "d", torch.complex128: "z"}
@@ -24,7 +24,7 @@ _LETTERS = {torch.float64: "d", torch.complex128: "z"}
 
 @lru_cache(maxsize=4)
 def potrf(dtype: torch.dtype) -> Routine | None:
-    """The routine for a dtype, or None."""
+    """The routine for a dtype; None if there is none."""
     if os.environ.get("HARMONICGP_NATIVE", "1") == "0" or dtype not in _LETTERS:
         return None
     name = f"{_LETTERS[dtype]}potrf"
@@ -41,13 +41,14 @@ def potrf(dtype: torch.dtype) -> Routine | None:
 
 
 def _routine(symbol: ctypes._FuncPointer) -> Routine:
+    """The routine from a symbol of the library."""
     symbol.argtypes = [ctypes.c_char_p, *[ctypes.c_void_p] * 4]
     symbol.restype = None
 
     def run(A: Tensor) -> int:
-        # Whole numbers of 64 bits whose upper half is zero: right whether LAPACK reads 32 of them or all.
+        # Integers of 64 bits whose upper half is zero are right for a LAPACK with 32-bit and with 64-bit integers.
         n, stride, info = ctypes.c_int64(A.shape[0]), ctypes.c_int64(A.stride(0)), ctypes.c_int64(0)
-        # Rows are LAPACK's columns, the lower triangle its upper one.
+        # LAPACK is column-major: the lower triangle is its upper one.
         symbol(b"U", ctypes.addressof(n), A.data_ptr(), ctypes.addressof(stride), ctypes.addressof(info))
         return info.value
 
@@ -55,9 +56,9 @@ def _routine(symbol: ctypes._FuncPointer) -> Routine:
 
 
 def _is_right(routine: Routine, dtype: torch.dtype) -> bool:
-    """Whether it factorises a small matrix, and says of another which row fails."""
-    turn = 1j if dtype.is_complex else 1.0
-    L = torch.tensor([[2.0, 0.0, 0.0], [turn, 3.0, 0.0], [0.5, -turn, 1.5]], dtype=dtype, device="cpu")
+    """Whether a routine factorises a small matrix, and reports the row where another matrix is not positive definite."""
+    unit = 1j if dtype.is_complex else 1.0
+    L = torch.tensor([[2.0, 0.0, 0.0], [unit, 3.0, 0.0], [0.5, -unit, 1.5]], dtype=dtype, device="cpu")
     A = L @ L.mH
     bad = torch.diag(torch.tensor([1.0, -1.0, 1.0], dtype=dtype, device="cpu"))
     return routine(A) == 0 and torch.allclose(A.tril(), L) and routine(bad) == 2

@@ -1,8 +1,8 @@
-"""Memory that a loop will want again, kept from going back to the system.
+"""A context in which free memory is not returned to the operating system.
 
-A training step takes and gives back some hundred megabytes. glibc returns what is free at the top of its heap to the system, so
-that the next step has every page of it made anew, which takes time. In here it does not; elsewhere (other
-systems, other allocators, or where the environment sets glibc's own switches) nothing is changed.
+A training step allocates and frees some hundred megabytes. glibc returns free memory at the top of its heap to the system, and
+the next step must wait for new pages. Inside `memory_kept` it does not. On other systems, with other allocators, or if the
+environment sets glibc's malloc options, nothing changes.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-# mallopt's numbers; and the values that glibc comes to by itself in a process that uses large blocks
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_LARGEST = 32 << 20  # the largest threshold that glibc takes: larger blocks are mapped one by one
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # the numbers of these options of mallopt
+_LARGEST = 32 << 20  # the largest mmap threshold of glibc: larger blocks are mapped one by one
 _lock = threading.Lock()
 _inside = 0
 
 
 @lru_cache(maxsize=1)
 def _glibc() -> Any:
-    """The C library, if it is glibc and nobody else has set its switches."""
+    """The C library; None if it is not glibc, or if the environment sets its malloc options."""
     if any(name.startswith("MALLOC_") for name in os.environ) or "malloc" in os.environ.get("GLIBC_TUNABLES", ""):
         return None
     try:
@@ -39,7 +38,7 @@ def _glibc() -> Any:
 
 @contextmanager
 def memory_kept() -> Iterator[None]:
-    """Within, free memory stays with the process; after the last of those inside one another, it goes back."""
+    """A context in which free memory stays with the process. It is returned at the end of the outermost context."""
     global _inside
     glibc = _glibc()
     if glibc is None:

@@ -1,7 +1,7 @@
-"""Compiled code: one C file, built on first use into the user's cache; without a compiler everything runs in PyTorch.
+"""Compiled code: one C file, which is built into the user's cache at the first use. Without a compiler PyTorch does the work.
 
-`HARMONICGP_NATIVE=0` turns it off, `HARMONICGP_CACHE` names another folder for what is built, `CC` another compiler, and
-`HARMONICGP_CFLAGS` more flags for it.
+Environment variables: `HARMONICGP_NATIVE=0` turns compiled code off, `HARMONICGP_CACHE` is another folder for the library, `CC`
+another compiler, and `HARMONICGP_CFLAGS` are further flags.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch
 from harmonicgp.backend.files import replacing, replacing_path
 
 SOURCE = Path(__file__).with_name("orbit.c")
-#: Flags to try, the fastest first. None lets a NaN disappear (-ffinite-math-only, part of -ffast-math, would).
+#: Flags to try, the fastest first. They all preserve NaN, unlike -ffast-math.
 _MATH = [
     "-O3",
     "-fno-math-errno",
@@ -40,11 +40,11 @@ FLAGS = (
     _MATH,
     ["-O2"],
 )
-_SECONDS = 120  # that a compiler may take
+_SECONDS = 120  # the time limit of the compiler
 
 
 class OrbitProblem(ctypes.Structure):
-    """The sizes of an orbit sum, as in the C file."""
+    """The sizes of an orbit sum, with the fields of the struct in the C file."""
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("m", "n", "parts", "width", "order", "reals", "pairs")),
@@ -56,23 +56,24 @@ class OrbitProblem(ctypes.Structure):
 
 @lru_cache(maxsize=1)
 def _loaded() -> tuple[ctypes.CDLL | None, str]:
-    """The library, and how it came about or why there is none."""
+    """The library, or None, and the reason in words."""
     if os.environ.get("HARMONICGP_NATIVE", "1") == "0":
         return None, "PyTorch: HARMONICGP_NATIVE=0"
     compiler = _compiler()
     if compiler is None:
         return None, "PyTorch: no C compiler found"
     reason = ""
-    for folder in (_cache, _scratch):  # a cache may be on a disk from which nothing can be run
+    for folder in (_cache, _scratch):  # the cache may be on a disk without execute permission
         try:
             path = _build(compiler, folder())
-            return _opened(path), f"compiled by {compiler[0]}: {path}"
+            return _open(path), f"compiled by {compiler[0]}: {path}"
         except (OSError, RuntimeError, AttributeError, subprocess.SubprocessError) as error:
             reason = reason or str(error)
     return None, f"PyTorch: {reason}"
 
 
-def _opened(path: Path) -> ctypes.CDLL:
+def _open(path: Path) -> ctypes.CDLL:
+    """Load the library and declare the arguments of its functions."""
     library = ctypes.CDLL(str(path))
     for suffix in ("float", "double"):
         for name, pointers in {"forward": 10, "backward": 16, "values": 1, "slopes": 3}.items():
@@ -82,9 +83,9 @@ def _opened(path: Path) -> ctypes.CDLL:
 
 
 def _compiler() -> list[str] | None:
-    """A compiler that is there, with the flags that CC gives it."""
-    given = shlex.split(os.environ.get("CC", ""))
-    for words in [given] if given else [["cc"], ["gcc"], ["clang"]]:
+    """The command of CC, or of an installed compiler; None without one."""
+    command = shlex.split(os.environ.get("CC", ""))
+    for words in [command] if command else [["cc"], ["gcc"], ["clang"]]:
         program = shutil.which(words[0])
         if program:
             return [program, *words[1:]]
@@ -92,17 +93,17 @@ def _compiler() -> list[str] | None:
 
 
 def _build(compiler: list[str], folder: Path) -> Path:
-    """The shared library for this source, compiler and processor, built where it is not there whole."""
+    """The shared library for this source, compiler and processor; it is built unless the folder has it with the right digest."""
     version = _run([*compiler, "--version"]).stdout
-    more = shlex.split(os.environ.get("HARMONICGP_CFLAGS", ""))
-    facts = [SOURCE.read_text("utf-8"), repr((compiler, version, FLAGS, more)), _processor()]
-    key = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:24]
+    user_flags = shlex.split(os.environ.get("HARMONICGP_CFLAGS", ""))
+    texts = [SOURCE.read_text("utf-8"), repr((compiler, version, FLAGS, user_flags)), _processor()]
+    key = hashlib.sha256("\0".join(texts).encode()).hexdigest()[:24]
     target = folder / f"orbit-{key}.so"
     digest = target.with_suffix(".sha256")
     if target.exists() and digest.exists() and digest.read_text("ascii", "replace") == _digest(target):
         return target
     with replacing_path(target) as library:
-        _compile(compiler, [*more, "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-lm"])
+        _compile(compiler, [*user_flags, "-shared", "-fPIC", "-o", str(library), str(SOURCE), "-lm"])
         text = _digest(library)
     with replacing(digest) as file:
         file.write(text.encode("ascii"))
@@ -110,14 +111,14 @@ def _build(compiler: list[str], folder: Path) -> Path:
 
 
 def _compile(compiler: list[str], arguments: list[str]) -> None:
-    """With the fastest flags that the compiler takes."""
-    complaint = ""
+    """Compile with the fastest flags that the compiler accepts."""
+    message = ""
     for flags in FLAGS:
-        done = _run([*compiler, *flags, *arguments])
-        if done.returncode == 0:
+        process = _run([*compiler, *flags, *arguments])
+        if process.returncode == 0:
             return
-        complaint = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
-    raise OSError(f"{compiler[0]} could not build {SOURCE.name}: {complaint}")
+        message = (process.stderr.strip().splitlines() or [f"exit code {process.returncode}"])[0]
+    raise OSError(f"{compiler[0]} could not build {SOURCE.name}: {message}")
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -131,7 +132,7 @@ def _digest(path: Path) -> str:
 
 
 def _cache() -> Path:
-    """A folder of the user's own."""
+    """The cache folder of the user."""
     if os.environ.get("HARMONICGP_CACHE"):
         folder = Path(os.environ["HARMONICGP_CACHE"])
     elif sys.platform == "darwin":
@@ -143,29 +144,29 @@ def _cache() -> Path:
 
 
 def _scratch() -> Path:
-    """Without a home, or with one that cannot be written to: built anew in every process."""
+    """A temporary folder, if the user's cache cannot be used. Every process then builds the library."""
     folder = tempfile.mkdtemp(prefix="harmonicgp-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
 
 
 def _processor() -> str:
-    """What decides which instructions there are: a cache may be on a disk that several machines share."""
+    """The model and instruction set of the processor: several machines may share a cache."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
         return f"{platform.machine()} {platform.processor()}"
-    facts = {line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))}
-    return platform.machine() + "\n".join(sorted(facts))
+    properties = {line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))}
+    return platform.machine() + "\n".join(sorted(properties))
 
 
 def available() -> bool:
-    """Whether there is compiled code; the first call builds it."""
+    """Whether there is compiled code. The first call builds it."""
     return _loaded()[0] is not None
 
 
 def status() -> str:
-    """What runs, in words.
+    """What is used, in words: compiled code, or PyTorch and the reason.
 
     Examples:
         >>> status().partition(" ")[0] in ("compiled", "PyTorch:")
@@ -175,7 +176,7 @@ def status() -> str:
 
 
 def function(name: str, dtype: torch.dtype) -> Callable[..., int]:
-    """A function of the library by its name, for float32 or float64."""
+    """A function of the compiled library, for float32 or float64. Call it only if `available()`."""
     library = _loaded()[0]
     assert library is not None
     return getattr(library, f"harmonicgp_{name}_{'double' if dtype == torch.float64 else 'float'}")

@@ -1,6 +1,6 @@
-"""Work shared out between threads of our own, each of which computes alone.
+"""Parallel work in a thread pool, in which each piece uses one thread.
 
-Many small factorisations gain nothing from the threads inside one of them, and everything from being done side by side.
+Many small factorisations gain nothing from threads inside each of them, but much from running in parallel.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ import torch
 
 Result = TypeVar("Result")
 
-_local = local()  # .threads: of this thread, how many work side by side where that differs from PyTorch's number
+_local = local()  # .threads: the number of parallel threads for this thread, if it differs from PyTorch's
 
-#: Stretches into which work is cut for each thread.
+#: Pieces of work for each thread.
 _SHARES = 4
-#: Rows of a block from which on it is worth being taken by itself.
+#: Blocks with at least this many rows are processed one by one.
 LARGE = 128
 
 
 @lru_cache(maxsize=1)
 def _pool(size: int) -> ThreadPoolExecutor:
+    """A pool of threads in which PyTorch uses one thread each."""
     pool = ThreadPoolExecutor(max_workers=size, thread_name_prefix="harmonicgp")
-    together = Barrier(size)
+    barrier = Barrier(size)
 
-    def settled() -> None:
-        together.wait()  # so that every thread of the pool gets one of these
-        torch.get_num_threads()  # without which PyTorch would set it to the number of the others later on
+    def initialise() -> None:
+        barrier.wait()  # so that every thread of the pool runs this once
+        torch.get_num_threads()  # otherwise PyTorch would later set the number to that of other threads
         torch.set_num_threads(1)
 
-    for done in [pool.submit(settled) for _ in range(size)]:
-        done.result()
-    torch.set_num_threads(size)  # what the threads said of themselves is also what later ones would start with
+    for future in [pool.submit(initialise) for _ in range(size)]:
+        future.result()
+    torch.set_num_threads(size)  # the calls above also changed the number for new threads
     return pool
 
 
@@ -49,11 +50,11 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def no_threads_inside(shapes: Sequence[tuple[int, int]]) -> Iterator[None]:
-    """PyTorch's own threads at rest, if blocks (blocks, rows) can all be done side by side; as many as before work side by side.
+    """A context without PyTorch's threads, if all stacks of (blocks, rows) divide evenly among the threads of the pool.
 
-    PyTorch's threads wait for more to do at full speed for milliseconds, on the processors that ours need.
+    After a parallel operation PyTorch's threads spin for milliseconds, on the processors that the pool needs.
     """
-    threads = _ours()
+    threads = _n_threads()
     if torch.get_num_threads() == threads and all(count % threads == 0 and size >= LARGE for count, size in shapes):
         with alone(threads):
             yield
@@ -63,43 +64,47 @@ def no_threads_inside(shapes: Sequence[tuple[int, int]]) -> Iterator[None]:
 
 @contextmanager
 def alone(beside: int | None = None) -> Iterator[None]:
-    """PyTorch's own threads at rest; in this thread's work, `beside` of ours (as many as before) work side by side."""
-    inside, ours = torch.get_num_threads(), getattr(_local, "threads", None)
-    if inside > 1:
-        _pool(inside)  # which sets the number of threads
+    """A context without PyTorch's threads, in which the pool uses `beside` threads (default: as many as before)."""
+    n_torch, n_pool = torch.get_num_threads(), getattr(_local, "threads", None)
+    if n_torch > 1:
+        _pool(n_torch)  # creates the threads while PyTorch's number is still right
         torch.set_num_threads(1)
-    _local.threads = beside or ours or inside
+    _local.threads = beside or n_pool or n_torch
     try:
         yield
     finally:
-        _local.threads = ours
-        if inside > 1:
-            torch.set_num_threads(inside)
+        _local.threads = n_pool
+        if n_torch > 1:
+            torch.set_num_threads(n_torch)
 
 
-def _ours() -> int:
-    """How many threads work side by side."""
+def _n_threads() -> int:
+    """The number of parallel threads."""
     return getattr(_local, "threads", None) or torch.get_num_threads()
 
 
 def side_by_side(pieces: Sequence[Callable[[], Result]]) -> list[Result]:
-    """The results of some pieces of work, done at the same time by as many threads as PyTorch has.
+    """The results of pieces of work, computed in parallel by as many threads as PyTorch has.
 
-    Returns, or raises, when all of them have ended: what they write to is not let go of before. An interrupt waits for that.
+    It returns, or raises, after all pieces have ended, so that memory they write to is still valid. An interrupt waits for that.
+
+    Examples:
+        >>> side_by_side([lambda: 1, lambda: 2])
+        [1, 2]
     """
-    threads = min(_ours(), len(pieces))
+    threads = min(_n_threads(), len(pieces))
     if threads < 2:
         return [piece() for piece in pieces]
-    pool, graph, inference = _pool(_ours()), torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-    todo: deque[tuple[int, Callable[[], Result]]] = deque(enumerate(pieces))
+    pool, graph, inference = _pool(_n_threads()), torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    queue: deque[tuple[int, Callable[[], Result]]] = deque(enumerate(pieces))
     results: dict[int, Result] = {}
 
-    def work() -> None:  # piece after piece, whoever is free
-        with torch.inference_mode(inference), torch.set_grad_enabled(graph):  # each thread has its own say in this
-            while todo:
+    def work() -> None:
+        with torch.inference_mode(inference), torch.set_grad_enabled(graph):  # these settings belong to a thread
+            while queue:
                 try:
-                    i, piece = todo.popleft()
-                except IndexError:  # another thread was faster
+                    i, piece = queue.popleft()
+                except IndexError:  # another thread took the last piece
                     return
                 results[i] = piece()
 
@@ -107,13 +112,13 @@ def side_by_side(pieces: Sequence[Callable[[], Result]]) -> list[Result]:
     try:
         for _ in range(1, threads):
             futures.append(pool.submit(work))
-        with alone(1):  # this thread takes part: to wait and be woken takes time
+        with alone(1):  # this thread works too, which is faster than waiting
             work()
         for future in futures:
             future.result()
         return [results[i] for i in range(len(pieces))]
     except BaseException:
-        todo.clear()
+        queue.clear()
         while not all(future.cancel() or future.done() for future in futures):
             with suppress(KeyboardInterrupt):
                 wait(futures)
@@ -121,20 +126,25 @@ def side_by_side(pieces: Sequence[Callable[[], Result]]) -> list[Result]:
 
 
 def cuts(n: int, most: int | None = None) -> list[tuple[int, int]]:
-    """0 .. n cut into a few stretches for each thread, so that one that is slower does fewer; at most `most`."""
-    threads = _ours()
+    """The range 0 .. n as consecutive intervals (first, last), a few for each thread and at most `most`.
+
+    Examples:
+        >>> cuts(6, 2)[-1][1]
+        6
+    """
+    threads = _n_threads()
     count = max(min(threads if threads == 1 else _SHARES * threads, n, n if most is None else most), 1)
     ends = [n * k // count for k in range(count + 1)]
     return list(pairwise(ends))
 
 
 def in_blocks(work: Callable[[slice], None], count: int, size: int) -> None:
-    """Work on all of `count` blocks of `size` rows, given as slices of them.
+    """Call `work` with slices of `count` blocks of `size` rows, until all blocks are processed.
 
-    Large blocks are taken one by one, so that each stays in the cache from one operation to the next, and side by side; those
-    left over have all threads inside. Small blocks go together.
+    Large blocks are processed one by one, so that each stays in the cache between operations, and in parallel. The remainder of
+    the division by the number of threads uses PyTorch's threads. Small blocks are one slice.
     """
-    threads = _ours()
+    threads = _n_threads()
     even = 0 if size < LARGE or threads < 2 else count - count % threads
     if even:
         side_by_side([partial(work, slice(b, b + 1)) for b in range(even)])

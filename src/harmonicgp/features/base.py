@@ -1,4 +1,4 @@
-"""Whitened block features: what every approximation gives to inference, which never asks where they came from.
+"""Whitened block features: the common form of all approximations. Inference sees nothing else of them.
 
     f(x) = sum_b a_b(x)' v_b + residual,   v_b white,   residual variance r(x) = k(x, x) - sum_b |a_b(x)|^2 >= 0
 
@@ -23,14 +23,14 @@ from harmonicgp.kernels.functions import check_kernel, kernel_diagonal, kernel_m
 from harmonicgp.kernels.fused import FusedGram
 from harmonicgp.kernels.globe import GlobeKernel
 
-#: A function of inducing inputs, [..., m, d] -> [..., m, n]: k(z, x) for points x, or sample paths.
+#: A function of inducing inputs, [..., m, d] -> [..., m, n], such as z -> k(z, x) for points x, or sample paths.
 PointFunction: TypeAlias = Callable[[Tensor], Tensor]
-#: Places in an array of results, and the inputs that belong there.
+#: An index into the last axes of an array of results, and the inputs of these results.
 Piece: TypeAlias = tuple[tuple[Any, ...], Any]
 
 
 class KernelView(Protocol):
-    """All that features see of a kernel. z and x may live in different spaces (patches and images)."""
+    """The interface of kernels for features. z and x may be points of different spaces (patches and images)."""
 
     def zz(self, z1: Tensor, z2: Tensor) -> Tensor:
         """k(z, z'), [..., m1, m2]."""
@@ -43,12 +43,19 @@ class KernelView(Protocol):
 
 
 class PointKernel(torch.nn.Module):
-    """The view of an ordinary kernel, whose z and x are points of one space."""
+    """A GPyTorch kernel as a `KernelView`; z and x are points of one space.
+
+    Examples:
+        >>> import torch
+        >>> from gpytorch.kernels import RBFKernel
+        >>> PointKernel(RBFKernel()).zx(torch.randn(2, 3), torch.randn(5, 3)).shape
+        torch.Size([2, 5])
+    """
 
     def __init__(self, kernel: gpytorch.kernels.Kernel) -> None:
         super().__init__()
         self.kernel = kernel
-        self._grams: dict[int, FusedGram | None] = {}  # the fused path, by the width of the points
+        self._grams: dict[int, FusedGram | None] = {}  # the fused path, by the number of columns
 
     def zz(self, z1: Tensor, z2: Tensor) -> Tensor:
         """k(z, z')."""
@@ -65,7 +72,7 @@ class PointKernel(torch.nn.Module):
                 self._grams[d] = FusedGram.of(self.kernel, None, "complex", d)
             fused = self._grams[d]
             if fused is not None:
-                return fused(x, z)[0][0].mT  # laid out column by column, as LAPACK wants it
+                return fused(x, z)[0][0].mT  # column-major, as LAPACK needs it
         return kernel_matrix(self.kernel, z, x)
 
     def xx(self, x: Tensor) -> Tensor:
@@ -75,9 +82,9 @@ class PointKernel(torch.nn.Module):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The values of parameters at one time."""
+    """A copy of the values of parameters, to detect later changes."""
 
-    parameters: tuple[tuple[Tensor, Tensor], ...]  #: each parameter, and its value then
+    parameters: tuple[tuple[Tensor, Tensor], ...]  #: each parameter, and the copy of its value
 
     @classmethod
     def of(cls, *modules: object) -> Snapshot:
@@ -94,9 +101,9 @@ class Snapshot:
 
 
 class Whitened(ABC):
-    """Features with their factorisations done: evaluate it on as many batches as you like.
+    """Features after their factorisations, ready to be evaluated on any number of batches.
 
-    It belongs to the parameters that it was made from, and raises if they have changed since.
+    The parameters must not change in between: an evaluation then raises a `RuntimeError`.
     """
 
     view: KernelView
@@ -104,9 +111,9 @@ class Whitened(ABC):
 
     @abstractmethod
     def project(self, function: PointFunction) -> Stacks:
-        """The whitened coordinates of a function given at the inducing inputs.
+        """The whitened coordinates of a function, from its values at the inducing inputs.
 
-        Linear in the function. For k(., x) they are the features a(x); for a sample of the prior, white noise v.
+        They are linear in the function. For k(., x) they are the features a(x), for a sample of the prior white noise v.
         """
 
     @abstractmethod
@@ -118,14 +125,17 @@ class Whitened(ABC):
         return self.dense(x)
 
     def dense(self, x: Tensor) -> DenseEvaluation:
-        """The same with the features held."""
+        """a(x) and the residual for a batch x [n, d], with the features stored."""
         self.snapshot.check()
         stacks, explained = self.explained(x)
         return DenseEvaluation(stacks, IndependentResidual((self.view.xx(x) - explained).clamp_min(0.0)))
 
 
 class Features(torch.nn.Module, ABC):
-    """Block features with their parameters: the kernel's, and the inducing inputs'."""
+    """Block features with their parameters, those of the kernel and the inducing inputs.
+
+    `docs/design/house.md` shows how to write your own class.
+    """
 
     def __init__(self, kernel: gpytorch.kernels.Kernel | KernelView) -> None:
         super().__init__()
@@ -142,24 +152,24 @@ class Features(torch.nn.Module, ABC):
 
     @property
     def n_features(self) -> int:
-        """The number of real features, over all blocks."""
+        """The number of real features in all blocks."""
         return sum(blocks * size for blocks, size in self.shapes)
 
     @abstractmethod
     def whiten(self) -> Whitened:
-        """Factorise: everything that does not depend on x. Differentiable in Z and hyper-parameters."""
+        """Compute everything that does not depend on x. Differentiable in Z and hyper-parameters."""
 
     @property
     def block_order(self) -> list[int]:
-        """Where each block stands among those of all stacks, one after the other."""
+        """The position of each block among the blocks of all stacks, concatenated."""
         return list(range(sum(blocks for blocks, _ in self.shapes)))
 
     def by_orbits(self, X: Tensor) -> Tensor | None:
-        """An order of rows X [N, d] in which passes in chunks are cheap; None for any."""
+        """An order of rows X [N, d] that makes passes in chunks cheaper; None if no order does."""
         return None
 
     def pieces(self, x: Any, size: int) -> Iterator[Piece]:
-        """Inputs in pieces of bounded memory, each with its place in the results; here `size` rows of x [n, d] at a time."""
+        """Inputs in pieces of bounded memory, each with its index in the results. Default: `size` rows of x [n, d] at a time."""
         order = self.by_orbits(x) if len(x) > size else None
         for start in range(0, len(x), size):
             rows = slice(start, min(start + size, len(x)))
@@ -189,19 +199,19 @@ class Features(torch.nn.Module, ABC):
 
     @torch.no_grad()
     def tidy(self) -> None:
-        """Bring inducing inputs that a step took past a pole of the globe back to its other side."""
+        """Move inducing inputs that a step took beyond a pole of the globe to the other side of the pole."""
         for part in self.view.modules() if isinstance(self.view, torch.nn.Module) else ():
             if isinstance(part, GlobeKernel):
                 longitude, latitude = (0, 1) if part.active_dims is None else part.active_dims.tolist()
                 for Z in self.inducing():
-                    past = Z[..., latitude].abs() > 90
-                    if bool(past.any()):
-                        over = torch.where(past, Z[..., latitude].sign() * 180 - Z[..., latitude], Z[..., latitude])
-                        Z[..., longitude] = torch.where(past, Z[..., longitude] + 180, Z[..., longitude])
-                        Z[..., latitude] = over.clamp(-90, 90)
+                    beyond = Z[..., latitude].abs() > 90
+                    if bool(beyond.any()):
+                        reflected = Z[..., latitude].sign() * 180 - Z[..., latitude]
+                        Z[..., longitude] = torch.where(beyond, Z[..., longitude] + 180, Z[..., longitude])
+                        Z[..., latitude] = torch.where(beyond, reflected, Z[..., latitude]).clamp(-90, 90)
 
     def forward(self, x: Any) -> Evaluation:
-        """a(x) and the residual for one batch; to evaluate several, keep the result of `whiten`."""
+        """a(x) and the residual for one batch. For several batches call `whiten` once and evaluate its result."""
         return self.whiten()(x)
 
 

@@ -1,4 +1,4 @@
-"""The features of some rows as an operator: what inference does with features, and all that it asks of them.
+"""The features of some rows as an operator: all operations of inference on features.
 
 With A [F, n] the features of n rows, stacked over blocks,
 
@@ -7,9 +7,8 @@ With A [F, n] the features of n rows, stacked over blocks,
     grams        A_b diag(w) A_b'     block by block
     moments      a'mu and sum_b |R_b a_b|^2, the mean and the variance under a posterior with covariances R_b'R_b
 
-There are two implementations: `DenseEvaluation` holds the features, `WaveEvaluation` (features.longitude) holds those of the
-parallels of a globe and the waves along them. Rows may have a shape of their own, `cells`: (n,) for a batch, (rows, columns)
-for a grid.
+There are two implementations. `DenseEvaluation` stores the features. `WaveEvaluation` (features.waves) stores those of the
+parallels of a globe, and the waves along them. The shape of the rows is `cells`: (n,) for a batch, (rows, columns) for a grid.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -31,12 +31,12 @@ from harmonicgp.features.residual import Residual
 Shapes: TypeAlias = Sequence[tuple[int, int]]
 #: Features by blocks, each stack [blocks, features, n].
 Stacks: TypeAlias = tuple[Tensor, ...]
-#: A function of a stack's number, a slice of its blocks, and their Gram matrices [blocks, f, f] in float64.
+#: A function of the number of a stack, a slice of its blocks, and their Gram matrices [blocks, f, f] in float64.
 GramWork: TypeAlias = Callable[[int, slice, Tensor], None]
 
 
 def total_over_blocks(parts: Sequence[Tensor]) -> Tensor:
-    """The sum of what single stacks of blocks contribute: every sum over blocks ends here."""
+    """The sum of the contributions of single stacks. Every sum over blocks ends here."""
     return parts[0] if len(parts) == 1 else torch.stack(tuple(parts)).sum(0)
 
 
@@ -51,12 +51,22 @@ def join_coefficients(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([part.flatten(1) for part in parts], -1)
 
 
+def diagonal_blocks(S: Tensor, shapes: Shapes) -> tuple[Tensor, ...]:
+    """The diagonal blocks of [F, F], one tensor [blocks, f, f] for each stack."""
+    result, start = [], 0
+    for blocks, f in shapes:
+        places = [slice(start + i * f, start + (i + 1) * f) for i in range(blocks)]
+        result.append(torch.stack([S[i, i] for i in places]))
+        start += blocks * f
+    return tuple(result)
+
+
 @dataclass(frozen=True)
 class Roots:
-    """Matrices R_b with R_b'R_b the covariance of a block: held as they are, or as Cholesky factors C_b = R_b^{-1}."""
+    """Matrices R_b with R_b'R_b the covariance of a block, stored directly or as Cholesky factors C_b = R_b^{-1}."""
 
     stacks: tuple[Tensor, ...]  #: [P or 1, blocks, f, f] for every stack
-    inverted: bool = False  #: whether the stacks hold C_b
+    inverted: bool = False  #: whether the stacks are C_b
 
     def apply(self, stack: int, blocks: slice, a: Tensor) -> Tensor:
         """R_b a_b for features a [blocks, f, n]: [P or 1, blocks, f, n]."""
@@ -96,7 +106,7 @@ class Evaluation(ABC):
 
     @abstractmethod
     def grams(self, weights: Tensor, work: GramWork) -> None:
-        """Call `work` with A_b diag(w) A_b' of all blocks, for weights [*cells]; without a gradient."""
+        """Call `work` with the matrices A_b diag(w) A_b' of all blocks, for weights w [*cells]; without a gradient."""
 
     @abstractmethod
     def moments(self, means: Sequence[Tensor], roots: Roots) -> tuple[Tensor, Tensor]:
@@ -108,7 +118,7 @@ class Evaluation(ABC):
 
     @abstractmethod
     def dense(self) -> DenseEvaluation:
-        """The same with the features held, rows in one axis."""
+        """The same features, stored, with the rows in one axis."""
 
     @abstractmethod
     def detach(self) -> Evaluation:
@@ -117,7 +127,7 @@ class Evaluation(ABC):
 
 @dataclass(frozen=True)
 class DenseEvaluation(Evaluation):
-    """Features that are held, in stacks of blocks of one size.
+    """Stored features, in stacks of blocks of equal size.
 
     Examples:
         >>> import torch
@@ -132,7 +142,7 @@ class DenseEvaluation(Evaluation):
 
     @property
     def shapes(self) -> Shapes:
-        """Read off the stacks."""
+        """(blocks, features of a block) of every stack."""
         return tuple((len(a), a.shape[1]) for a in self.stacks)
 
     @property
@@ -142,7 +152,7 @@ class DenseEvaluation(Evaluation):
 
     @property
     def dtype(self) -> torch.dtype:
-        """That of the stacks."""
+        """The precision of the stacks."""
         return self.stacks[0].dtype
 
     def flat(self) -> Tensor:
@@ -152,11 +162,11 @@ class DenseEvaluation(Evaluation):
         )
 
     def joined(self) -> DenseEvaluation:
-        """All features as one block, as the joint family sees them."""
+        """All features as one block, for the joint family."""
         return DenseEvaluation((self.flat()[None],), self.residual)
 
     def scaled(self, root: float) -> DenseEvaluation:
-        """The features times a number; the residual stays."""
+        """The features times a number, with the same residual."""
         return self if root == 1.0 else DenseEvaluation(tuple(a * root for a in self.stacks), self.residual)
 
     def dense(self) -> DenseEvaluation:
@@ -165,13 +175,14 @@ class DenseEvaluation(Evaluation):
 
     @torch.no_grad()
     def project(self, u: Tensor) -> Tensor:
-        """A'u. Products of matrices, not einsum, which copies features that are laid out by columns."""
-        total = []
+        """A'u."""
+        parts = []
         for a, part in zip(self.stacks, split_coefficients(u, self.shapes), strict=True):
-            coefficients, product = part.to(a.dtype).transpose(0, 1), a.new_empty(len(a), len(u), a.shape[-1])
-            in_blocks(_Product(coefficients, a, product), *a.shape[:2])
-            total.append(product.sum(0))
-        return total_over_blocks(total)
+            # Matrix products: einsum would copy column-major features.
+            product = a.new_empty(len(a), len(u), a.shape[-1])
+            in_blocks(partial(_multiply, part.to(a.dtype).transpose(0, 1), a, product), *a.shape[:2])
+            parts.append(product.sum(0))
+        return total_over_blocks(parts)
 
     @torch.no_grad()
     def accumulate(self, values: Tensor) -> Tensor:
@@ -181,12 +192,12 @@ class DenseEvaluation(Evaluation):
 
     @torch.no_grad()
     def grams(self, weights: Tensor, work: GramWork) -> None:
-        """By products of whole stacks."""
+        """The matrices A_b diag(w) A_b', a whole stack at a time."""
         for i, a in enumerate(self.stacks):
             work(i, slice(0, len(a)), symmetric_product(a.double() * weights.double().sqrt()))
 
     def moments(self, means: Sequence[Tensor], roots: Roots) -> tuple[Tensor, Tensor]:
-        """Mean and variance, stack by stack."""
+        """Mean [P, n] and variance [P or 1, n], summed over the stacks."""
         parts = [
             _Moments.apply(a, mu.to(a.dtype), R, roots.inverted)
             for a, mu, R in zip(self.stacks, means, roots.stacks, strict=True)
@@ -196,40 +207,33 @@ class DenseEvaluation(Evaluation):
 
     @torch.no_grad()
     def parts(self, u: Tensor, blocks: Sequence[int]) -> Tensor:
-        """Block by block."""
-        stacked = zip(self.stacks, split_coefficients(u, self.shapes), strict=True)
-        every = torch.cat([torch.einsum("bfn,pbf->pbn", a, part.to(a.dtype)) for a, part in stacked], 1)
-        return every[:, list(blocks)]
+        """a_b'u_b of single blocks, [P, len(blocks), n]."""
+        pairs = zip(self.stacks, split_coefficients(u, self.shapes), strict=True)
+        products = torch.cat([torch.einsum("bfn,pbf->pbn", a, part.to(a.dtype)) for a, part in pairs], 1)
+        return products[:, list(blocks)]
 
     def detach(self) -> DenseEvaluation:
         """The same without a graph."""
         return DenseEvaluation(tuple(a.detach() for a in self.stacks), self.residual)
 
 
-@dataclass(frozen=True)
-class _Product:
-    """x_b y_b of some blocks, written into their place."""
-
-    x: Tensor
-    y: Tensor
-    into: Tensor
-
-    def __call__(self, b: slice) -> None:
-        torch.matmul(self.x[b], self.y[b], out=self.into[b])
+def _multiply(x: Tensor, y: Tensor, out: Tensor, b: slice) -> None:
+    """Write the products x_b y_b of some blocks to `out`."""
+    torch.matmul(x[b], y[b], out=out[b])
 
 
 class _Moments(torch.autograd.Function):
-    """Mean and variance of a'v for one stack [blocks, f, n]; means and roots are constants unless they require a gradient.
+    """Mean and variance of a'v for one stack [blocks, f, n].
 
-    With roots R the backward pass also reaches mu and R (the posterior that Adam trains); with Cholesky factors C = R^{-1}
-    it reaches the features alone.
+    With roots R the backward pass also computes the gradients of mu and R (for the posterior that Adam trains). With Cholesky
+    factors C = R^{-1} it computes those of the features only.
     """
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, mu: Tensor, R: Tensor, inverted: bool) -> tuple[Tensor, Tensor]:
         a, mu, R = a.detach(), mu.detach(), R.detach()
         T, f, n = a.shape
-        Ra = a.mT.new_empty(len(R), T, n, f).mT  # [P or 1, blocks, f, n], laid out as LAPACK wants it
+        Ra = a.mT.new_empty(len(R), T, n, f).mT  # [P or 1, blocks, f, n], column-major, as LAPACK needs it
         means, norms = a.new_empty(T, len(mu), n), a.new_empty(len(R), T, n)
 
         def work(b: slice) -> None:
@@ -250,13 +254,13 @@ class _Moments(torch.autograd.Function):
     def backward(ctx: Any, g_mean: Tensor, g_variance: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None]:
         mu, R, Ra, a = ctx.saved_tensors
         _, T, f, n = Ra.shape
-        into = Ra.new_empty(T, n, f)  # transposed, as the features are
-        double, by_mean = (2 * g_variance)[:, None, None], g_mean.mT
+        ga = Ra.new_empty(T, n, f)  # transposed, as the features are
+        twice, by_mean = (2 * g_variance)[:, None, None], g_mean.mT
         by_R = torch.empty_like(R) if ctx.needs_input_grad[2] else None
 
         def work(b: slice) -> None:
-            g = into[b].mT[None] if len(R) == 1 and ctx.inverted else torch.empty_like(Ra[:, b])
-            torch.mul(Ra[:, b], double, out=g)
+            g = ga[b].mT[None] if len(R) == 1 and ctx.inverted else torch.empty_like(Ra[:, b])
+            torch.mul(Ra[:, b], twice, out=g)
             if by_R is not None:
                 by_R[:, b] = g @ a[b].mT
             if ctx.inverted:
@@ -264,9 +268,9 @@ class _Moments(torch.autograd.Function):
             else:
                 g = R[:, b].mT @ g
             if len(R) > 1 or not ctx.inverted:
-                torch.sum(g.mT, 0, out=into[b])
-            into[b].baddbmm_(by_mean.expand(len(into[b]), -1, -1), mu[:, b].transpose(0, 1))
+                torch.sum(g.mT, 0, out=ga[b])
+            ga[b].baddbmm_(by_mean.expand(len(ga[b]), -1, -1), mu[:, b].transpose(0, 1))
 
         in_blocks(work, T, f)
         by_mu = torch.einsum("bfn,pn->pbf", a, g_mean) if ctx.needs_input_grad[1] else None
-        return into.mT, by_mu, by_R, None
+        return ga.mT, by_mu, by_R, None

@@ -1,4 +1,4 @@
-"""The harmonic kernels' features: T small factorisations in place of one large."""
+"""Features of harmonic kernels: T small factorisations instead of one large one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harmonicgp.features.base import (
     inducing_parameter,
 )
 from harmonicgp.features.evaluation import Shapes, Stacks
-from harmonicgp.features.orbits import Orbits, by_orbits, find_orbits, phases
+from harmonicgp.features.orbits import Orbits, by_orbits, find_orbits
 from harmonicgp.groups import Resolution
 from harmonicgp.kernels.fused import FusedGram
 from harmonicgp.kernels.harmonic import HarmonicTransform
@@ -31,12 +31,12 @@ from harmonicgp.kernels.invariance import check_invariant
 class HarmonicFeatures(Features):
     """a_t(x) = L_t^{-1} k_t(Z_t, x) with L_t L_t^H = k_t(Z_t, Z_t), for every block t of the resolution.
 
-    Z [m, d] is shared by the blocks (then the stacked features are those of the whole orbit of Z), or [blocks, m, d] gives
-    each its own. In the complex resolution a self-conjugate frequency gives m real features, another pair 2m: the real
-    and the imaginary parts, one block. `frequencies` keeps only those blocks (places in `group.frequencies(resolution)`);
-    what they leave out stays in the residual, so that bounds stay bounds.
+    Z [m, d] is shared by all blocks: the stacked features are then those of the whole orbit of Z. Z [blocks, m, d] has separate
+    inducing inputs for each block. In the complex resolution a self-conjugate frequency has m real features, every other pair
+    2m in one block, the real and the imaginary parts. `frequencies` keeps only these blocks (places in
+    `group.frequencies(resolution)`); the others go into the residual, so that bounds remain bounds.
 
-    Rows that lie on one orbit of a periodic column are found, and share their features up to a phase.
+    Rows on one orbit of a periodic column share their features up to a phase, which saves most of the work.
 
     Examples:
         >>> import torch
@@ -60,7 +60,7 @@ class HarmonicFeatures(Features):
         super().__init__(kernel)
         if resolution == "full":
             raise ValueError(
-                'features need the "complex" or the "real" resolution: "full" has every conjugate pair twice.'
+                'features need the "complex" or the "real" resolution: "full" contains every conjugate pair twice.'
             )
         if not isinstance(action, Action):
             raise TypeError(f"action must be an action of harmonicgp.actions, such as Negation([0]); got {action!r}.")
@@ -81,7 +81,7 @@ class HarmonicFeatures(Features):
         self._real = [t for t in self.keep if t in real]
         self._paired = [t for t in self.keep if t not in real]
         self._gram = self._fused(self._real, self._paired)
-        self._block_grams: list[FusedGram | None] = []  # one for each block, where each has inducing inputs of its own
+        self._block_grams: list[FusedGram | None] = []  # one for each block with separate inducing inputs
         if self._gram is not None and self.Z.dim() == 3:
             self._block_grams = [self._fused([t], []) for t in self._real] + [
                 self._fused([], [t]) for t in self._paired
@@ -92,7 +92,7 @@ class HarmonicFeatures(Features):
 
     @property
     def action(self) -> Action:
-        """How Z moves."""
+        """The action on Z."""
         return self.transform.action
 
     @property
@@ -102,24 +102,24 @@ class HarmonicFeatures(Features):
 
     @property
     def block_order(self) -> list[int]:
-        """Blocks of m come first in the stacks, those of 2m after; here by frequency."""
+        """The stacks have the blocks of m features first, then those of 2m; this order is by frequency."""
         stacked = self._real + self._paired
         return [stacked.index(t) for t in self.keep]
 
     @property
     def shapes(self) -> Shapes:
-        """A stack of blocks of m, and one of blocks of 2m where frequencies come in pairs."""
+        """A stack of blocks of m features, and one of blocks of 2m for pairs of frequencies."""
         m = self.Z.shape[-2]
-        both = ((len(self._real), m), (len(self._paired), 2 * m))
-        return tuple(shape for shape in both if shape[0])
+        stacks = ((len(self._real), m), (len(self._paired), 2 * m))
+        return tuple(shape for shape in stacks if shape[0])
 
     @property
     def _turns(self) -> bool:
-        """Whether an element turns every block by a phase; in the real resolution a block holds two that turn apart."""
+        """Whether an element multiplies every block by a phase. A block of the real resolution has two different phases."""
         return self.transform.resolution == "complex" or self.action.group.is_real
 
     def by_orbits(self, X: Tensor) -> Tensor | None:
-        """Rows of one orbit together, where many share one."""
+        """An order that keeps the rows of an orbit together; None if few rows share an orbit."""
         return by_orbits(self.action, X) if self._turns else None
 
     @torch.no_grad()
@@ -132,36 +132,34 @@ class HarmonicFeatures(Features):
         return lambda z: self.view.zz(z, Z)
 
     def grams(self, x: Tensor | None = None) -> tuple[Tensor | None, Tensor | None]:
-        """k_t(Z, x), or k_t(Z, Z), for the real blocks and for the complex ones; None where there are none of a kind."""
+        """k_t(Z, x), or k_t(Z, Z) without x, for the real blocks and for the complex ones; None for a kind without blocks."""
         fused = self._gram
         if fused is None:
             function = self._points_of(self.Z) if x is None else (lambda z: self.view.zx(z, x))
-            return self._chosen(self.transform(function, self.Z))
+            return self._selected(self.transform(function, self.Z))
         if self.Z.dim() == 2:
-            # k_t(x, z)^H is k_t(z, x), laid out column by column as LAPACK wants it
+            # k_t(x, z)^H is k_t(z, x) in column-major order, as LAPACK needs it
             real, paired = fused(self.Z if x is None else x, self.Z)
             return (real.mT if self._real else None), (paired.mH if self._paired else None)
-        alone = [(t, 0) for t in self._real] + [(t, 1) for t in self._paired]
-        places = [t for t, _ in alone]
+        places = self._real + self._paired
         Z = self.Z if places == list(range(len(self.Z))) else self.Z[places]
-        matrices = fused.each(x, Z, self._block_grams)  # type: ignore[arg-type]
-        own = [both[kind].mH for both, (_, kind) in zip(matrices, alone, strict=True)]
-        first, rest = own[: len(self._real)], own[len(self._real) :]
-        return (torch.cat(first) if first else None), (torch.cat(rest) if rest else None)
+        matrices, n = fused.each(x, Z, self._block_grams), len(self._real)  # type: ignore[arg-type]
+        reals, pairs = [real.mH for real, _ in matrices[:n]], [paired.mH for _, paired in matrices[n:]]
+        return (torch.cat(reals) if reals else None), (torch.cat(pairs) if pairs else None)
 
     def _fused(self, reals: list[int], pairs: list[int]) -> FusedGram | None:
         kernel = self.view.kernel if type(self.view) is PointKernel else None
         return FusedGram.of(kernel, self.action, self.transform.resolution, self.Z.shape[-1], reals, pairs)
 
     def whiten(self) -> Whitened:
-        """One Cholesky factor for each block."""
+        """Compute one Cholesky factor for each block."""
         Ks = self.grams()
         variance = sum(K.detach().real.diagonal(dim1=-2, dim2=-1).sum(0) for K in Ks if K is not None)
         factors = tuple(None if K is None else _factor(K, variance) for K in Ks)  # type: ignore[arg-type]
         return _HarmonicWhitened(self.view, Snapshot.of(self, self.view), self.Z, self, factors)
 
-    def _chosen(self, K: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """The real blocks and the complex ones, of all."""
+    def _selected(self, K: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """The real and the complex blocks among all blocks of the transform."""
         real = K[self._real] if len(self._real) < len(K) else K
         return (
             (real.real if real.is_complex() else real) if self._real else None,
@@ -170,7 +168,7 @@ class HarmonicFeatures(Features):
 
 
 def _factor(K: Tensor, variance: Tensor) -> tuple[Factor, Tensor | None]:
-    """The factor, and which blocks are more than rounding [blocks], None if all: at a fixed point k_t(z, .) = 0 for most t."""
+    """The factor, and which blocks are above rounding [blocks], None if all are. At fixed points k_t(z, .) = 0 for most t."""
     factor = Factor.of(K, variance)
     alive = K.detach().real.diagonal(dim1=-2, dim2=-1).amax(-1) > factor.jitter
     return factor, None if bool(alive.all()) else alive
@@ -185,7 +183,7 @@ class _HarmonicWhitened(Whitened):
     factors: tuple[tuple[Factor, Tensor | None] | None, ...]
 
     def project(self, function: PointFunction) -> Stacks:
-        return self._whitened(self.features._chosen(self.features.transform(function, self.Z)))[0]
+        return self._whitened(self.features._selected(self.features.transform(function, self.Z)))[0]
 
     def explained(self, x: Tensor) -> tuple[Stacks, Tensor]:
         orbits = find_orbits(self.features.action, x) if self.features._turns else None
@@ -195,27 +193,30 @@ class _HarmonicWhitened(Whitened):
         return self._turned(stacks, orbits), squares[orbits.places]
 
     def _turned(self, stacks: Stacks, orbits: Orbits) -> Stacks:
-        """The features of all rows from those of one row of each orbit."""
-        features, turned = self.features, []
+        """The features of all rows, from those of one row of each orbit."""
+        features, results = self.features, []
         group, k = features.action.group, len(orbits.points)
         frequencies = group.frequencies("complex")
         kinds = [blocks for blocks in (features._real, features._paired) if blocks]
-        # Orbits that are nearly whole are turned by every element and looked up, the others looked up and turned row by row.
-        whole = k * group.order <= 2 * len(orbits.places)
+        # For nearly complete orbits all images are computed first, then the rows are selected; else the other way round.
+        complete = k * group.order <= 2 * len(orbits.places)
         for blocks, stack in zip(kinds, stacks, strict=True):
-            chi = phases(group, frequencies[blocks], torch.promote_types(stack.dtype, torch.complex64))
-            if whole:
-                a, chi, rows = stack[..., None, :], chi[:, None, :, None], orbits.elements * k + orbits.places
+            dtype = torch.promote_types(stack.dtype, torch.complex64)
+            chi = group.characters(dtype, frequencies[blocks]).conj()  # undoes the move to the point of the orbit
+            if complete:
+                a, chi = stack[..., None, :], chi[:, None, :, None]
             else:
-                a, chi, rows = stack.index_select(-1, orbits.places), chi[:, None, orbits.elements], None
+                a, chi = stack.index_select(-1, orbits.places), chi[:, None, orbits.elements]
             if blocks is features._real:
                 images = [a * chi.real]
             else:
                 x, y = a.chunk(2, 1)
                 images = [x * chi.real - y * chi.imag, x * chi.imag + y * chi.real]
-            found = images if rows is None else [image.flatten(-2).index_select(-1, rows) for image in images]
-            turned.append(torch.cat(found, -2))
-        return tuple(turned)
+            if complete:
+                rows = orbits.elements * k + orbits.places
+                images = [image.flatten(-2).index_select(-1, rows) for image in images]
+            results.append(torch.cat(images, -2))
+        return tuple(results)
 
     def _whitened(self, Ks: tuple[Tensor | None, Tensor | None]) -> tuple[Stacks, Tensor]:
         stacks, squares = [], []

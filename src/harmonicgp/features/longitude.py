@@ -1,10 +1,10 @@
-"""Features on the globe with one inducing point a latitude: harmonics of the longitude, in closed form along each parallel.
+"""Features on the globe with one inducing point per latitude: harmonics of the longitude, in closed form along each parallel.
 
-All inducing points lie on one meridian. So the harmonic Gram matrices K_t are real, and a pair {t, -t} is two blocks of m,
+All inducing points lie on one meridian. So the harmonic Gram matrices K_t are real, and a pair {t, -t} gives two blocks of m,
 
     a_t(x) cos(t lon)  and  a_t(x) sin(t lon),      a_t(lat) = L_t^{-1} c_t(Z, lat) sqrt(2)   (1 where t = -t)
 
-with longitudes counted from that meridian. Points of one parallel share a_t: a whole row of a grid costs one column.
+with longitudes counted from that meridian. Points of one parallel share a_t: a whole row of a grid costs as much as a point.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from harmonicgp.features.residual import IndependentResidual
 from harmonicgp.features.waves import WaveEvaluation, Waves, narrowed
 from harmonicgp.kernels.zonal import ZonalKernel, zonal_block, zonal_offset_spectrum, zonal_spectrum, zonal_tiles
 
-#: Longitudes this near to a lattice, in its steps, lie on it: the rounding of float32 degrees.
+#: Longitudes up to this many steps from a lattice point are on it: the rounding of float32 degrees.
 ON_LATTICE = 1e-3
-#: Offsets from a lattice that differ by less than this, in its steps, are one: columns of one grid then share their features.
+#: Offsets from a lattice that differ by less than this many steps are equal: columns of one grid then share their features.
 SAME_OFFSET = 1e-10
-#: Numbers that a chunk of columns may hold.
+#: The most numbers of a chunk of columns.
 _CHUNK = 1 << 25
 
 
@@ -63,10 +63,10 @@ class LongitudeFeatures(Features):
     Args:
         kernel: a `GlobeKernel` of an RBF, Matern or rational quadratic kernel, scaled or not.
         latitudes: of the inducing points, [m], degrees; sorted here.
-        t_max: the largest frequency kept.
-        order: n of the group Cyclic(n): for a grid, its longitudes around the whole circle. None is the circle group, all
-            longitudes, for the RBF kernel only: the harmonics of others fall too slowly for a finite transform.
-        meridian: the longitude of the inducing points; for a grid, one of its own.
+        t_max: the largest frequency.
+        order: n of the group Cyclic(n): for a grid, the number of longitudes around the whole circle. None is the circle group,
+            for all longitudes and the RBF kernel only: the harmonics of other kernels fall too slowly for a finite transform.
+        meridian: the longitude of the inducing points; for a grid, one of its longitudes.
         dtype: the precision of the features of grids.
 
     Inputs are points [n, 2], longitude and latitude, or a `GlobeGrid`.
@@ -102,8 +102,8 @@ class LongitudeFeatures(Features):
         self.order = None if order is None else whole_number(order, "order", 1)
         if self.order is None and not self.zonal.is_smooth:
             raise ValueError(
-                "without an order, the circle group, the kernel must be RBF: the harmonics of others fall too slowly to be cut "
-                "off. Give the number of longitudes of the grid, or use Longitude(T) with free inducing inputs."
+                "without an order (the circle group) the kernel must be RBF: the harmonics of other kernels fall too slowly. "
+                "Give the number of longitudes of the grid as order, or use Longitude(T) with free inducing inputs."
             )
         if self.order is not None and self.t_max > self.order // 2:
             raise ValueError(f"{self.order} longitudes have the frequencies 0 to {self.order // 2}; got t_max={t_max}.")
@@ -116,17 +116,17 @@ class LongitudeFeatures(Features):
 
     @property
     def latitudes(self) -> Tensor:
-        """Of the inducing points, rising, in degrees, float64."""
+        """Latitudes of the inducing points, ascending, in degrees, float64."""
         return self.Z[:, 1].detach().double().contiguous()
 
     @property
     def n_sines(self) -> int:
-        """Blocks of sines: frequencies that are not their own conjugates."""
+        """The number of blocks of sines: frequencies that are not their own conjugates."""
         return self.t_max - int(self.order is not None and 2 * self.t_max == self.order and self.t_max > 0)
 
     @property
     def shapes(self) -> Shapes:
-        """One stack: cosines of t = 0 .. t_max, then sines of t = 1 .. ."""
+        """One stack: the cosines of t = 0 .. t_max, then the sines of t = 1 .. n_sines."""
         return ((self.t_max + 1 + self.n_sines, len(self.Z)),)
 
     @property
@@ -136,30 +136,30 @@ class LongitudeFeatures(Features):
 
     @property
     def block_order(self) -> list[int]:
-        """By frequency, the cosine before the sine."""
+        """The blocks in the order of their frequencies, the cosine before the sine."""
         cosines, n = self.t_max + 1, self.n_sines
         return [i for t in range(cosines) for i in ([t, cosines + t - 1] if 1 <= t <= n else [t])]
 
     def multiplicity(self) -> Tensor:
-        """How many of t, -t each block stands for, [t_max + 1]."""
+        """The number of different frequencies among t and -t, one or two, [t_max + 1]."""
         t = torch.arange(self.t_max + 1, device=self.Z.device)
         return torch.where((t == 0) | (t > self.n_sines), 1.0, 2.0).double()
 
     def nodes(self) -> int:
-        """Longitudes of the transform."""
+        """The number of longitudes of the Fourier transform."""
         return self.zonal.nodes(self.t_max) if self.order is None else self.order
 
     def offsets(self, longitude: Tensor) -> tuple[Tensor, Tensor]:
-        """Longitudes from the meridian as a place of the lattice, in degrees, and what is left, all zero on it."""
+        """Longitudes from the meridian as the nearest lattice points and the offsets from these, in degrees."""
         angle = longitude.double() - self.meridian
         if self.order is None:
             return angle, torch.zeros_like(angle)
         step = 360.0 / self.order
         place = torch.round(angle / step)
-        left = angle - place * step
-        left = torch.where(left.abs() <= ON_LATTICE * step, torch.zeros_like(left), left)
-        left = (left / (SAME_OFFSET * step)).round() * (SAME_OFFSET * step)
-        return (place % self.order) * step, left
+        offset = angle - place * step
+        offset = torch.where(offset.abs() <= ON_LATTICE * step, torch.zeros_like(offset), offset)
+        offset = (offset / (SAME_OFFSET * step)).round() * (SAME_OFFSET * step)
+        return (place % self.order) * step, offset
 
     def check(self, x: Any, name: str = "X") -> None:
         """Raise a clear error unless x is a `GlobeGrid` or points [n, 2]."""
@@ -174,15 +174,15 @@ class LongitudeFeatures(Features):
 
     @property
     def chunk(self) -> int:
-        """Parallels whose features stay small."""
+        """The number of parallels whose features are computed at a time."""
         return max(1, _CHUNK // ((self.t_max + 1) * len(self.Z)))
 
     def pieces(self, x: Any, size: int) -> Iterator[Piece]:
-        """Rows of a grid, columns of one lattice at a time; or points that share parallels."""
+        """Rows of a grid with columns of equal offset from the lattice; or points of the same parallels."""
         if isinstance(x, GlobeGrid):
-            _, left = self.offsets(x.longitudes)
-            for offset in left.unique():
-                columns = (left == offset).nonzero()[:, 0]
+            _, offsets = self.offsets(x.longitudes)
+            for offset in offsets.unique():
+                columns = (offsets == offset).nonzero()[:, 0]
                 for rows in _slices(len(x.latitudes), self.chunk):
                     yield (rows, columns), GlobeGrid(x.latitudes[rows], x.longitudes[columns])
             return
@@ -195,13 +195,13 @@ class LongitudeFeatures(Features):
                 yield (order[start:stop],), x[order[start:stop]]
 
     def parallels_of(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The different (latitude, offset from the lattice) of points x [n, 2], and which each point has."""
-        _, left = self.offsets(x[:, 0])
-        parallels, place = torch.unique(torch.stack((x[:, 1].double(), left), -1), dim=0, return_inverse=True)
+        """The distinct pairs (latitude, offset from the lattice) of points x [n, 2], and the number of each point's pair."""
+        _, offsets = self.offsets(x[:, 0])
+        parallels, place = torch.unique(torch.stack((x[:, 1].double(), offsets), -1), dim=0, return_inverse=True)
         return parallels, place
 
     def whiten(self) -> LongitudeWhitened:
-        """One Cholesky factor for each frequency. Gradients pass through the evaluations."""
+        """Compute one Cholesky factor for each frequency. Gradients pass through the evaluations."""
         with torch.no_grad():
             K = zonal_spectrum(self.zonal, self.latitudes, self.latitudes, self.t_max, self.nodes())
             K *= self.multiplicity()[:, None, None]
@@ -212,26 +212,26 @@ class LongitudeFeatures(Features):
 
 @dataclass(frozen=True)
 class LongitudeWhitened(Whitened):
-    """The factors, and the features of parallels."""
+    """The Cholesky factors of `LongitudeFeatures`; evaluates the features of parallels."""
 
     view: KernelView
     snapshot: Snapshot
     features: LongitudeFeatures
     factor: Factor
-    alive: Tensor  #: [t_max + 1], frequencies that are more than rounding
+    alive: Tensor  #: [t_max + 1], whether each frequency is above rounding
 
     def __call__(self, x: Any) -> WaveEvaluation:
         """The waves of a `GlobeGrid`, or of points [n, 2]; differentiable in the kernel's parameters on the lattice."""
         self.snapshot.check()
         f = self.features
         if isinstance(x, GlobeGrid):
-            (angle, left), latitudes, place, dtype = f.offsets(x.longitudes), x.latitudes, None, f.dtype
-            if bool((left != left[0]).any()):
+            (angle, offsets), latitudes, place, dtype = f.offsets(x.longitudes), x.latitudes, None, f.dtype
+            if bool((offsets != offsets[0]).any()):
                 raise ValueError(
                     f"longitudes lie off the lattice of {f.order} around {f.meridian}: use the circle group (RBF kernel), or "
-                    "take them as scattered points."
+                    "pass the cells as points."
                 )
-            offsets = left[:1].expand(len(latitudes))
+            offsets = offsets[:1].expand(len(latitudes))
         else:
             (angle, _), (parallels, place), dtype = f.offsets(x[:, 0]), f.parallels_of(x), torch.float64
             latitudes, offsets = parallels.unbind(-1)
@@ -239,7 +239,7 @@ class LongitudeWhitened(Whitened):
         if bool(offsets.any()):
             A = self.parallels(latitudes, offsets)
             squares = A.abs().square()
-            if f.n_sines < f.t_max:  # the highest frequency is its own conjugate: what is imaginary is rounding
+            if f.n_sines < f.t_max:  # the highest frequency is its own conjugate: its imaginary part is rounding
                 squares[-1] = A.real[-1].square()
             explained = squares.sum((0, 1))
         else:
@@ -252,14 +252,14 @@ class LongitudeWhitened(Whitened):
 
     @torch.no_grad()
     def parallels(self, latitudes: Tensor, offsets: Tensor | None = None) -> Tensor:
-        """a_t of whole parallels, [t_max + 1, m, n], float64; complex where places lie off the lattice by `offsets` [n]."""
+        """a_t of whole parallels, [t_max + 1, m, n], float64; complex with `offsets` [n] from the lattice."""
         f = self.features
         if offsets is None:
             return self._solved(zonal_spectrum(f.zonal, f.latitudes, latitudes.double(), f.t_max, f.nodes()))
         return self._solved(zonal_offset_spectrum(f.zonal, f.latitudes, latitudes, offsets, f.t_max, f.nodes()))
 
     def _solved(self, K: Tensor) -> Tensor:
-        """Harmonics [t_max + 1, m, n] of both t and -t, whitened; K is overwritten."""
+        """The whitened harmonics of t and -t together, [t_max + 1, m, n]; K is overwritten."""
         K *= self.features.multiplicity()[:, None, None]
         if K.is_complex():
             return torch.complex(self._whiten(K.real.contiguous()), self._whiten(K.imag.contiguous()))
@@ -275,19 +275,22 @@ class LongitudeWhitened(Whitened):
         return tuple(a.to(x.dtype) for a in evaluation.stacks), explained.to(x.dtype)
 
     def project(self, function: PointFunction) -> Stacks:
-        """By the transform of the function along the parallels of the inducing points."""
+        """The whitened coordinates of a function, from its Fourier transform along the parallels of the inducing points."""
         f, n = self.features, self.features.nodes()
         Z = f.Z.detach().double()
         turns = torch.arange(n, dtype=torch.float64, device=Z.device) * (360.0 / n)
-        around = torch.stack((f.meridian + turns[:, None].expand(n, len(Z)), Z[:, 1].expand(n, -1)), -1)
-        values = torch.stack([function(points.to(f.Z.dtype)).double() for points in around], 0)  # [n, m, samples]
+        orbit = torch.stack((f.meridian + turns[:, None].expand(n, len(Z)), Z[:, 1].expand(n, -1)), -1)
+        values = torch.stack([function(points.to(f.Z.dtype)).double() for points in orbit], 0)  # [n, m, samples]
         v = self._solved(torch.fft.fft(values, dim=0)[: f.t_max + 1] / n)
-        # <f, k_t(z, .)> is the conjugate of what k_t(z, x) is in x
+        # <f, k_t(z, .)> is conjugate to k_t(z, x) as a function of x
         return (torch.cat((v.real, -v.imag[1 : f.n_sines + 1])),)
 
 
 class _Parallels(torch.autograd.Function):
-    """The features of parallels and their squares, from the kernel's parameters; the backward pass evaluates the kernel again."""
+    """The features of parallels and their squares, differentiable in the kernel's parameters.
+
+    The backward pass evaluates the kernel again.
+    """
 
     @staticmethod
     def forward(
@@ -312,7 +315,7 @@ class _Parallels(torch.autograd.Function):
         f, factor = whitened.features, whitened.factor
         L, Z, T = factor.L, f.latitudes, f.t_max + 1
         twice, alive = f.multiplicity()[:, None, None], whitened.alive.to(A.dtype)[:, None, None]
-        double = (2 * g_explained).to(A.dtype)
+        by_square = (2 * g_explained).to(A.dtype)
         product = torch.zeros_like(L)  # G A', summed over the rows
         sums = [torch.zeros_like(p) for p in ctx.parameters]
         for rows in _slices(len(latitudes), f.chunk):
@@ -320,17 +323,17 @@ class _Parallels(torch.autograd.Function):
 
             def work(t: slice, rows: slice = rows, G: Tensor = G) -> None:
                 a = A[t, :, rows]
-                g = torch.addcmul(gA[t, :, rows], a, double[rows]).mul_(alive[t])
+                g = torch.addcmul(gA[t, :, rows], a, by_square[rows]).mul_(alive[t])
                 product[t] += g @ a.mT
                 torch.linalg.solve_triangular(L[t].mT, g.double(), upper=True, out=G[t])
                 G[t] *= twice[t]
 
             in_blocks(work, T, len(Z))
-            _pass_on(f, Z, latitudes[rows], G, ctx.parameters, sums)
+            _add_gradients(f, Z, latitudes[rows], G, ctx.parameters, sums)
         gK = factor.carried(product)
         for t in range(T):
             gK[t] = (0.5 * float(twice[t])) * (gK[t] + gK[t].mT)
-        _pass_on(f, Z, Z, gK, ctx.parameters, sums)
+        _add_gradients(f, Z, Z, gK, ctx.parameters, sums)
         return None, None, None, *sums
 
 
@@ -338,10 +341,10 @@ def _slices(n: int, size: int) -> Iterator[slice]:
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
-def _pass_on(
+def _add_gradients(
     f: LongitudeFeatures, p: Tensor, q: Tensor, gradient: Tensor, parameters: tuple[Tensor, ...], sums: list[Tensor]
 ) -> None:
-    """Add the gradients that c_t(p, q) hands to the kernel's parameters, tile by tile."""
+    """Add the gradients of the kernel's parameters, from those of c_t(p, q), tile by tile."""
     for rows, columns in zonal_tiles(f.zonal, p, q, f.nodes()):
         with torch.enable_grad():
             block = zonal_block(f.zonal, p[rows], q[columns], f.t_max, f.nodes())

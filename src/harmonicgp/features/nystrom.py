@@ -1,4 +1,4 @@
-"""The Nystrom residual trace(K - sum_t Q_t): how much of the kernel the features leave, on given inputs."""
+"""The Nystrom residual trace(K - sum_t Q_t): the part of the kernel that the features miss on a set of inputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harmonicgp.features.base import Features
 
 @torch.no_grad()
 def trace_error(features: Features, X: Tensor, chunk_size: int = 4096) -> float:
-    """trace(K - sum_t Q_t) over the rows X [n, d]; zero when the features hold all of the kernel there.
+    """trace(K - sum_t Q_t) over the rows X [n, d]; zero if the features represent the kernel there exactly.
 
     Examples:
         >>> import torch
@@ -29,16 +29,16 @@ def trace_error(features: Features, X: Tensor, chunk_size: int = 4096) -> float:
 def minimise_trace_error(
     features: Features, X: Tensor, steps: int = 200, learning_rate: float = 0.02, batch_size: int = 3000, seed: int = 0
 ) -> list[float]:
-    """Move the inducing inputs, by Adam, to lower the trace error; hyper-parameters stay. Returns the mean residual by step.
+    """Move the inducing inputs by Adam to reduce the trace error. Returns the mean residual variance at every step.
 
-    Inducing inputs are changed in place; the best ones seen are kept.
+    The inducing inputs are changed in place, to the best ones of all steps. Hyper-parameters stay unchanged.
     """
     check_points(X, "X")
     steps = whole_number(steps, "steps", 1)
-    inducing = [p for name, p in features.named_parameters() if name in ("Z", "O")]
+    inducing = features.inducing()
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(inducing, lr=learning_rate)
-    best, kept, curve = float("inf"), [p.detach().clone() for p in inducing], []
+    best, curve = [p.detach().clone() for p in inducing], []
     for step in range(steps + 1):
         rows = (
             torch.randperm(len(X), generator=generator, device="cpu")[:batch_size]
@@ -47,13 +47,13 @@ def minimise_trace_error(
         )
         loss = features(X[rows]).residual.variance.mean()
         curve.append(float(loss.detach()))
-        if curve[-1] < best:
-            best, kept = curve[-1], [p.detach().clone() for p in inducing]
+        if curve[-1] < min(curve[:-1], default=float("inf")):
+            best = [p.detach().clone() for p in inducing]
         if step < steps:
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
     with torch.no_grad():
-        for p, value in zip(inducing, kept, strict=True):
+        for p, value in zip(inducing, best, strict=True):
             p.copy_(value)
     return curve

@@ -1,4 +1,4 @@
-"""Two sets of inducing points, the second whitened after the first: SOLVE-GP (Shi, Titsias and Mnih 2020)."""
+"""Two sets of inducing points, the second for the residual of the first: SOLVE-GP (Shi, Titsias and Mnih 2020)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,17 @@ from harmonicgp.features.evaluation import Shapes, Stacks
 
 
 class OrthogonalFeatures(Features):
-    """The paper's `M+M`: the features of Z, and those of O for what Z leaves of the kernel.
+    """The paper's `M+M`: the features of Z, and those of O for the residual kernel of Z.
 
     With q_Z(x, x') = a_Z(x)' a_Z(x'), the second block is L_O^{-1} (k - q_Z)(O, x), L_O L_O' = (k - q_Z)(O, O). Stacked,
-    the two whiten the union of Z and O at the cost of two small factorisations.
+    the two are the features of Z and O together, at the cost of two small factorisations.
+
+    Examples:
+        >>> import torch
+        >>> from gpytorch.kernels import RBFKernel
+        >>> features = OrthogonalFeatures(RBFKernel(), torch.randn(5, 2), torch.randn(3, 2))
+        >>> features.shapes
+        ((1, 5), (1, 3))
     """
 
     def __init__(
@@ -33,23 +40,23 @@ class OrthogonalFeatures(Features):
 
     @property
     def shapes(self) -> Shapes:
-        """Two blocks, in one stack where they are of one size."""
+        """Two blocks, in one stack if they have the same size."""
         m, o = self.Z.shape[-2], self.O.shape[-2]
         return ((2, m),) if m == o else ((1, m), (1, o))
 
     def whiten(self) -> Whitened:
-        """The two factorisations, the second of the Schur complement."""
+        """Compute the factor of k(Z, Z), and that of the Schur complement (k - q_Z)(O, O)."""
         K = self.view.zz(self.Z, self.Z)
         variance = K.diagonal(dim1=-2, dim2=-1)
         first = Factor.of(K, variance)
         A = first.solve(self.view.zz(self.Z, self.O))  # a_Z(O), [m, o]
         K_O = self.view.zz(self.O, self.O) - A.mT @ A
-        # What Z explains already, up to rounding (a point of O on one of Z), is left out.
-        left = K_O.detach().diagonal() > 30 * torch.finfo(K_O.dtype).eps ** 0.5 * variance.detach().max()
-        K_O = torch.where(left[:, None] & left, K_O, torch.diag_embed(variance.detach().max().expand(len(left))))
+        # Points of O that Z explains up to rounding, such as a point of both, get features of zero.
+        used = K_O.detach().diagonal() > 30 * torch.finfo(K_O.dtype).eps ** 0.5 * variance.detach().max()
+        K_O = torch.where(used[:, None] & used, K_O, torch.diag_embed(variance.detach().max().expand(len(used))))
         second = Factor.of(K_O, variance, what="second inducing inputs")
         return _OrthogonalWhitened(
-            self.view, Snapshot.of(self, self.view), self.Z, self.O, first, second, A, left[:, None]
+            self.view, Snapshot.of(self, self.view), self.Z, self.O, first, second, A, used[:, None]
         )
 
 
@@ -61,8 +68,8 @@ class _OrthogonalWhitened(Whitened):
     O: Tensor  # noqa: E741
     first: Factor
     second: Factor
-    A: Tensor
-    left: Tensor
+    A: Tensor  #: a_Z(O), [m, o]
+    used: Tensor  #: [o, 1], whether Z leaves some variance at each point of O
 
     def project(self, function: PointFunction) -> Stacks:
         return self._whitened(function)[0]
@@ -72,6 +79,6 @@ class _OrthogonalWhitened(Whitened):
 
     def _whitened(self, function: PointFunction) -> tuple[Stacks, Tensor]:
         a, first = self.first.whiten(function(self.Z))
-        b, second = self.second.whiten((function(self.O) - self.A.mT @ a) * self.left)
+        b, second = self.second.whiten((function(self.O) - self.A.mT @ a) * self.used)
         stacks = (a[None], b[None]) if a.shape[-2] != b.shape[-2] else (torch.stack((a, b)),)
         return stacks, first + second

@@ -1,7 +1,7 @@
-"""What the features leave of f: the residual e(x) = f(x) - a(x)'v, a Gaussian process of its own.
+"""The residual e(x) = f(x) - a(x)'v of the features, itself a Gaussian process.
 
-A residual says two things of a set of rows: its variance, and what it costs the bound under Gaussian noise. The independent
-residual treats e at every row as noise of its own. Another model of it can take its place.
+A residual has two properties at a set of rows: its variance, and its cost in the bound under Gaussian noise. The independent
+residual treats e as independent noise at every row. Another model of the residual can replace it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ class Residual(Protocol):
 
     @property
     def variance(self) -> Tensor:
-        """r(x) = k(x, x) - sum_b |a_b(x)|^2, never negative; it broadcasts against the rows."""
+        """r(x) = k(x, x) - sum_b |a_b(x)|^2, never negative; its shape broadcasts to that of the rows."""
 
     def cost(self, s2: Tensor, tight: bool) -> Tensor:
-        """What the residual takes from each row's term of the bound, at noise variance s2."""
+        """The amount that the residual subtracts from each row's term of the bound, at noise variance s2."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class IndependentResidual:
         tensor([1.])
     """
 
-    variance: Tensor  #: [n], or [rows, 1] where all cells of a row of a grid share it
+    variance: Tensor  #: [n], or [rows, 1] for a grid whose cells share it along each row
 
     def cost(self, s2: Tensor, tight: bool) -> Tensor:
         """r/(2 s2) for the ELBO; 1/2 log(1 + r/s2) for the tight bound (Titsias 2025)."""

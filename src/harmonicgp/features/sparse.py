@@ -34,7 +34,7 @@ class SparseFeatures(Features):
         return ((1, self.Z.shape[-2]),)
 
     def whiten(self) -> Whitened:
-        """L L' = k(Z, Z)."""
+        """Compute the Cholesky factor L of k(Z, Z)."""
         K = self.view.zz(self.Z, self.Z)
         return _SparseWhitened(
             self.view, Snapshot.of(self, self.view), self.Z, Factor.of(K, K.diagonal(dim1=-2, dim2=-1))

@@ -1,8 +1,7 @@
-"""Features of the globe as waves along parallels: the evaluation that never holds the features of single cells.
+"""Features of the globe as waves along parallels: an evaluation that never stores the features of single cells.
 
-The block of frequency t is a_t(latitude) cos(t longitude), or with the sine. So coefficients go to the rows of a grid by a
-product with every A_t [m, rows], and along the rows by a product with the waves of the longitudes: a row costs what a point
-costs.
+The block of frequency t is a_t(latitude) cos(t longitude), or with the sine. So A'u takes a product with every A_t [m, rows],
+which gives coefficients of waves for each row, and a product with the waves of the longitudes. A row costs as much as a point.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from harmonicgp.backend.threads import in_blocks
 from harmonicgp.features.evaluation import DenseEvaluation, Evaluation, GramWork, Roots, Shapes
 from harmonicgp.features.residual import IndependentResidual
 
-#: Features and factors below this are zero in single precision: products of subnormal numbers are slower by orders.
+#: Features and factors below this become zero in single precision: products of subnormal numbers are orders slower.
 TINY = 1e-18
-#: Points that are handled at a time.
+#: The number of points processed at a time.
 _POINTS = 1 << 14
 
 
 def narrowed(a: Tensor, dtype: torch.dtype) -> Tensor:
-    """In another precision; numbers near the subnormal ones become zero."""
+    """The tensor in another dtype; numbers whose products would be subnormal become zero."""
     return a if dtype == a.dtype else torch.where(a.abs() < TINY, 0.0, a).to(dtype)
 
 
 def by_kind(blocks: Tensor, T: int) -> Tensor:
-    """Values of blocks [P, blocks, ...] as those of cosines and sines, [P, 2, T, ...]; zero where there is no sine."""
+    """Values of blocks [P, blocks, ...] as those of cosines and sines, [P, 2, T, ...]; zero for frequencies without a sine."""
     out = blocks.new_zeros(len(blocks), 2, T, *blocks.shape[2:])
     out[:, 0], out[:, 1, 1 : blocks.shape[1] - T + 1] = blocks[:, :T], blocks[:, T:]
     return out
@@ -44,16 +43,16 @@ def by_block(values: Tensor, n_sines: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Waves:
-    """cos(t lon) and sin(t lon), [T, n] each: of the columns of a grid, which all rows share, or of points on rows."""
+    """cos(t lon) and sin(t lon), [T, n] each: for the n columns of a grid, or for n points on its rows."""
 
-    rows: int
+    rows: int  #: the number of rows
     cos: Tensor
     sin: Tensor
     place: Tensor | None  #: the row of every point, [n]; None for a grid
 
     @classmethod
     def at(cls, angle: Tensor, t_max: int, n_sines: int, rows: int, place: Tensor | None, dtype: torch.dtype) -> Waves:
-        """Of t = 0 .. t_max at angles [n] in degrees; sines above `n_sines` are zero."""
+        """The waves of t = 0 .. t_max at angles [n] in degrees; sines above `n_sines` are zero."""
         t = torch.arange(t_max + 1, dtype=torch.float64, device=angle.device)[:, None]
         phase = t * torch.deg2rad(angle.double())
         sin = phase.sin()
@@ -67,15 +66,15 @@ class Waves:
         return (self.rows, n) if self.place is None else (n,)
 
     def spread(self, c: Tensor) -> Tensor:
-        """Coefficients along rows [2, P, rows, T] to values [P, *cells]."""
+        """From coefficients of the rows [2, P, rows, T] to values [P, *cells]."""
         return self._spread(c.to(self.cos.dtype), (self.cos, self.sin))
 
     def gather(self, values: Tensor) -> Tensor:
-        """The transpose: values [P, *cells] to [2, P, rows, T]."""
+        """The transpose of `spread`, from values [P, *cells] to [2, P, rows, T]."""
         return self._gather(values.to(self.cos.dtype), (self.cos, self.sin))
 
     def variance(self, V: Tensor) -> Tensor:
-        """What goes with cos^2, sin^2 and, if V has it, cos sin: [2 or 3, T, rows] -> [*cells]."""
+        """The sum of V_0 cos^2, V_1 sin^2 and, if there is a V_2, V_2 cos sin: [2 or 3, T, rows] -> [*cells]."""
         pairs = ((self.cos, self.cos), (self.sin, self.sin), (self.cos, self.sin))[: len(V)]
         return self._spread(V.to(self.cos.dtype).mT[:, None], [a * b for a, b in pairs])[0]
 
@@ -85,7 +84,7 @@ class Waves:
         return self._gather(weights.to(self.cos.dtype)[None], squares)[:, 0].mT
 
     def _spread(self, c: Tensor, waves: Sequence[Tensor]) -> Tensor:
-        """The sum of c_k [P, rows, T] times its wave [T, n], over all k. Every point looks up its row."""
+        """The sum over k of c_k [P, rows, T] times the wave k [T, n]."""
         total: Any = 0
         for part, wave in zip(c, waves, strict=True):
             if self.place is None:
@@ -96,14 +95,14 @@ class Waves:
         return total
 
     def _gather(self, values: Tensor, waves: Sequence[Tensor]) -> Tensor:
-        """The transpose: every point adds to its row."""
+        """The transpose of `_spread`."""
         if self.place is None:
             return torch.stack([values @ wave.mT for wave in waves])
         out = values.new_zeros(len(waves), len(values), self.rows, len(self.cos))
         for wave, total in zip(waves, out, strict=True):
-            parts = (self.place.split(_POINTS), values.split(_POINTS, -1), wave.mT.split(_POINTS))
-            for place, some, part in zip(*parts, strict=True):
-                total.index_add_(1, place, some[..., None] * part)
+            pieces = (self.place.split(_POINTS), values.split(_POINTS, -1), wave.mT.split(_POINTS))
+            for place, numbers, piece in zip(*pieces, strict=True):
+                total.index_add_(1, place, numbers[..., None] * piece)
         return out
 
 
@@ -111,15 +110,15 @@ class Waves:
 class WaveEvaluation(Evaluation):
     """Features A_t [m, rows] of parallels for t = 0 .. t_max, and the waves along them.
 
-    The blocks are those of the cosines of t = 0 .. t_max, then those of the sines of t = 1 .. n_sines. A is complex for places
-    off the lattice of longitudes; such evaluations predict, and have no Gram matrices and no gradient. The features of these
-    are Re(A_t w_t) and Im(A_t w_t) for the wave w_t = cos + i sin.
+    The blocks are those of the cosines of t = 0 .. t_max, then those of the sines of t = 1 .. n_sines. Off the lattice of
+    longitudes A is complex, and the features are Re(A_t w_t) and Im(A_t w_t) for the wave w_t = cos + i sin. Such an evaluation
+    can predict, but has no Gram matrices and no gradient.
     """
 
     A: Tensor  #: [T, m, rows]
     n_sines: int
     waves: Waves
-    residual: IndependentResidual  #: of the rows [rows, 1] for a grid, of the points [n] else
+    residual: IndependentResidual  #: of the rows of a grid [rows, 1], or of points [n]
 
     @property
     def shapes(self) -> Shapes:
@@ -128,27 +127,27 @@ class WaveEvaluation(Evaluation):
 
     @property
     def cells(self) -> tuple[int, ...]:
-        """Those of the waves."""
+        """(rows, columns) of a grid, (n,) of points."""
         return self.waves.cells
 
     @property
     def dtype(self) -> torch.dtype:
-        """That of A, or of its parts."""
+        """The precision of A, or of its real part."""
         return self.A.real.dtype
 
     def along(self, u: Tensor) -> Tensor:
-        """Coefficients [P, F] to those of the waves along every row, [2, P, rows, T]."""
+        """From coefficients [P, F] to those of the waves along every row, [2, P, rows, T]."""
         T, m = self.A.shape[:2]
         return _along(self.A, by_kind(u.unflatten(-1, (-1, m)), T))
 
     @torch.no_grad()
     def project(self, u: Tensor) -> Tensor:
-        """To the rows, then along them."""
+        """A'u, [P, *cells]: first to the rows, then along them."""
         return self.waves.spread(self.along(u))
 
     @torch.no_grad()
     def accumulate(self, values: Tensor) -> Tensor:
-        """Along the rows, then to the blocks."""
+        """A y, [P, F]: first along the rows, then to the blocks."""
         self._check_real("sums over rows")
         c = self.waves.gather(values)  # [2, P, rows, T]
         T, rows, P = len(self.A), self.A.shape[2], c.shape[1]
@@ -158,27 +157,27 @@ class WaveEvaluation(Evaluation):
 
     @torch.no_grad()
     def grams(self, weights: Tensor, work: GramWork) -> None:
-        """A_t diag(sum_j w_ij cos^2(t lon_j)) A_t', and with sines."""
+        """The matrices A_t diag(sum_j w_ij cos^2(t lon_j)) A_t', and those with sines."""
         self.grams_from_powers(self.waves.powers(weights).double(), work)
 
     def grams_from_powers(self, powers: Tensor, work: GramWork) -> None:
-        """The same from the sums over the cells of every row, [2, T, rows]."""
+        """The same from the sums of `Waves.powers`, [2, T, rows]."""
         self._check_real("Gram matrices")
 
-        def some(kind: int, t: slice, b: slice) -> None:
+        def multiply(kind: int, t: slice, b: slice) -> None:
             A = self.A[t].double()
             work(0, b, (A * powers[kind, t, None]) @ A.mT)
 
-        self._each_block(some)
+        self._each_block(multiply)
 
     def _each_block(self, work: Callable[[int, slice, slice], None]) -> None:
-        """Work on cosines (0), then on sines (1): frequencies t and the blocks that belong to them, side by side."""
+        """Call `work(kind, t, blocks)` in parallel, for the frequencies and blocks of the cosines (0), then of the sines (1)."""
         T, m = self.A.shape[:2]
         in_blocks(lambda b: work(0, b, b), T, m)
         in_blocks(lambda b: work(1, slice(1 + b.start, 1 + b.stop), slice(T + b.start, T + b.stop)), self.n_sines, m)
 
     def moments(self, means: Sequence[Tensor], roots: Roots) -> tuple[Tensor, Tensor]:
-        """Mean and variance along the rows; real features have a gradient."""
+        """Mean [P, *cells] and variance [1, *cells]; differentiable in real features."""
         (mu,), (R,) = means, roots.stacks
         if self.A.is_complex():
             return self._moments(mu, roots)
@@ -187,33 +186,32 @@ class WaveEvaluation(Evaluation):
 
     @torch.no_grad()
     def _moments(self, mu: Tensor, roots: Roots) -> tuple[Tensor, Tensor]:
-        """The variance of a row goes with cos^2, with sin^2 and, off the lattice, with cos sin."""
+        """The variance along a row is a sum of cos^2, sin^2 and, off the lattice, cos sin."""
         dtype = roots.stacks[0].dtype
         parts = [narrowed(part, dtype) for part in ((self.A.real, self.A.imag) if self.A.is_complex() else (self.A,))]
         V = parts[0].new_zeros(1 + len(parts), len(self.A), self.A.shape[2])
 
-        def some(kind: int, t: slice, b: slice) -> None:
+        def add(kind: int, t: slice, b: slice) -> None:
             real, *imaginary = (roots.apply(0, b, part[t])[0] for part in parts)
             V[kind, t] += real.square().sum(1)
             for i in imaginary:
                 V[1 - kind, t] += i.square().sum(1)
                 V[2, t] += (4 * kind - 2) * (real * i).sum(1)
 
-        self._each_block(some)
+        self._each_block(add)
         return self.project(mu.flatten(1)), self.waves.variance(V).clamp_min(0.0)[None]
 
     @torch.no_grad()
     def parts(self, u: Tensor, blocks: Sequence[int]) -> Tensor:
-        """Block by block: a block is one frequency's cosine or sine."""
+        """The parts of single blocks [P, len(blocks), *cells]; a block is the cosine or the sine of one frequency."""
         T, m = self.A.shape[:2]
         coefficients, values = u.unflatten(-1, (-1, m)), []
         for block in blocks:
             t, kind = (block, 0) if block < T else (block - T + 1, 1)
-            alone = slice(t, t + 1)
-            one = u.new_zeros(len(u), 2, 1, m)
-            one[:, kind, 0] = coefficients[:, block]
-            waves = replace(self.waves, cos=self.waves.cos[alone], sin=self.waves.sin[alone])
-            values.append(waves.spread(_along(self.A[alone], one)))
+            frequency, kinds = slice(t, t + 1), u.new_zeros(len(u), 2, 1, m)
+            kinds[:, kind, 0] = coefficients[:, block]
+            waves = replace(self.waves, cos=self.waves.cos[frequency], sin=self.waves.sin[frequency])
+            values.append(waves.spread(_along(self.A[frequency], kinds)))
         return torch.stack(values, 1)
 
     def dense(self) -> DenseEvaluation:
@@ -236,11 +234,11 @@ class WaveEvaluation(Evaluation):
 
     def _check_real(self, what: str) -> None:
         if self.A.is_complex():
-            raise ValueError(f"{what} need places on the lattice of longitudes; these lie off it.")
+            raise ValueError(f"{what} need points on the lattice of longitudes; these lie off the lattice.")
 
 
 def _along(A: Tensor, kinds: Tensor) -> Tensor:
-    """[P, 2, T, m] through A [T, m, rows] to [2, P, rows, T]."""
+    """From coefficients [P, 2, T, m], by products with A [T, m, rows], to [2, P, rows, T]."""
     if A.is_complex():
         real, imaginary = _along(A.real, kinds), _along(A.imag, kinds)
         return torch.stack((real[0] + imaginary[1], real[1] - imaginary[0]))
@@ -250,7 +248,7 @@ def _along(A: Tensor, kinds: Tensor) -> Tensor:
 
 
 class _WaveMoments(torch.autograd.Function):
-    """Mean and variance of every cell; differentiable in A, with means and roots as constants."""
+    """Mean and variance of every cell; differentiable in A, but not in means and roots."""
 
     @staticmethod
     def forward(
@@ -270,7 +268,7 @@ class _WaveMoments(torch.autograd.Function):
         kinds = by_kind(mu, len(A)).to(A.dtype)
         gA = torch.empty_like(A)
 
-        def some(kind: int, t: slice, b: slice) -> None:
+        def add(kind: int, t: slice, b: slice) -> None:
             R = roots.stacks[0][0, b].to(A.dtype)
             quadratic = (R.mT @ (R @ A[t])).mul_(2 * powers[kind, t, None])
             if kind == 0:
@@ -278,5 +276,5 @@ class _WaveMoments(torch.autograd.Function):
             else:
                 gA[t] += quadratic
 
-        evaluation._each_block(some)
+        evaluation._each_block(add)
         return gA, None, None, None, None

@@ -1,9 +1,9 @@
-"""Fields with further dimensions or covariates: their cells are the rows of a table."""
+"""Fields with further dimensions or covariates: each cell becomes a row of a table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -16,7 +16,7 @@ from harmonicgp.globe.grids import GridAxes, GridData, Template, axes_of, read_g
 from harmonicgp.globe.places import Place, frame_of
 from harmonicgp.tables.columns import Array
 
-#: Times are counted in days from here.
+#: Times are days since this date.
 EPOCH = np.datetime64("2000-01-01", "us")
 
 
@@ -26,7 +26,7 @@ class CellInputs:
 
     dims: tuple[str, ...]
     covariates: tuple[str, ...]
-    kinds: tuple[str, ...] = ()  #: of each dimension, see `kind_of_places`
+    kinds: tuple[str, ...] = ()  #: of the coordinates along each dimension, see `coordinate_kind`
 
     @property
     def names(self) -> list[str]:
@@ -34,20 +34,20 @@ class CellInputs:
         return ["longitude", "latitude", *self.dims, *self.covariates]
 
     def rows(self, axes: GridAxes, template: Template, covariates: Mapping[str, Array]) -> Array:
-        """A row for every cell of a grid, slices first and longitudes last: [cells, inputs]."""
+        """The inputs of every cell of a grid, slices first and longitudes last: [cells, inputs]."""
         shape = (*template.extra_shape, len(axes.latitudes), len(axes.longitudes))
         columns = [axes.longitudes, axes.latitudes[:, None]]
-        for dim, kind in zip(self.dims, self.kinds, strict=True):
-            k, kind_here, coords = template.extra.index(dim), kind_of_places(template, dim), template.frame.coords
-            if kind_here != kind:
-                raise ValueError(f"the model was fitted to {kind} along {dim!r}; these are {kind_here}.")
-            places = as_numbers(coords[dim].values, dim) if dim in coords else np.arange(shape[k])
-            columns.append(places.reshape(-1, *[1] * (len(shape) - k - 1)))
+        for dim, fitted_kind in zip(self.dims, self.kinds, strict=True):
+            k, kind, coords = template.extra.index(dim), coordinate_kind(template, dim), template.frame.coords
+            if kind != fitted_kind:
+                raise ValueError(f"the model was fitted to {fitted_kind} along {dim!r}; these are {kind}.")
+            numbers = as_numbers(coords[dim].values, dim) if dim in coords else np.arange(shape[k])
+            columns.append(numbers.reshape(-1, *[1] * (len(shape) - k - 1)))
         columns += [covariates[name].reshape(shape) for name in self.covariates]
         return np.stack([np.broadcast_to(column, shape).ravel() for column in columns], 1).astype(np.float64)
 
     def place(self, where: Any, like: Any = None) -> Place:
-        """The grid that predictions are asked for: of `where`, which has the covariates, or of the DataArray `like`."""
+        """The grid of a prediction: that of `where`, which has the covariates, or that of the DataArray `like`."""
         xr = require("xarray", "geo", "fields on a grid")
         if not isinstance(where, xr.DataArray | xr.Dataset):
             raise ValueError(
@@ -72,16 +72,15 @@ class CellTable:
     inputs: CellInputs
     grid: GridData
     rows: Array  #: [cells, inputs]
-    noise: Array | None = None  #: known variances of the noise, [slices, rows, columns]
 
     @classmethod
-    def of(cls, target: Any, covariates: Mapping[str, Any]) -> CellTable:
-        """From a DataArray and covariates that have all or some of its dimensions."""
+    def of(cls, target: Any, covariates: Mapping[str, Any], noise: Array | None = None) -> CellTable:
+        """From a DataArray, covariates with all or some of its dimensions, and known noise variances [slices, rows, columns]."""
         values = {name: _on_cells(name, covariate, target) for name, covariate in covariates.items()}
-        grid = read_grid(target)
+        grid = replace(read_grid(target), noise=noise)
         template = grid.template
         assert template is not None
-        kinds = tuple(kind_of_places(template, dim) for dim in template.extra)
+        kinds = tuple(coordinate_kind(template, dim) for dim in template.extra)
         inputs = CellInputs(tuple(template.extra), tuple(covariates), kinds)
         return cls(inputs, grid, inputs.rows(grid.axes, template, values))
 
@@ -96,30 +95,30 @@ def split_dataset(data: Any, target: Any) -> tuple[Any, dict[str, Any]]:
         target = names[0]
     if not isinstance(target, str) or target not in names:
         raise ValueError(
-            f"say which variable of the Dataset is to be explained: fit(data, NAME) with one of {', '.join(names)}; all others "
-            f"become covariates. Got {target!r}."
+            f"name the target variable of the Dataset: fit(data, NAME) with one of {', '.join(names)}. All others become "
+            f"covariates. Got {target!r}."
         )
     return data[target], {name: data[name] for name in names if name != target}
 
 
-def kind_of_places(template: Template, dim: str) -> str:
-    """The kind of coordinates along a dimension, in words."""
+def coordinate_kind(template: Template, dim: str) -> str:
+    """The kind of the coordinates along a dimension, as files have it."""
     if dim not in template.frame.coords:
         return "places without coordinates"
     return {"M": "times", "m": "spans of time"}.get(template.frame[dim].dtype.kind, "numbers")
 
 
 def as_numbers(values: Array, name: str) -> Array:
-    """Coordinates as numbers; times in days from the year 2000."""
+    """Coordinates as numbers; times in days since the start of 2000."""
     kind = values.dtype.kind
     if kind in "mM":
         if np.isnat(values).any():
             raise ValueError(f"the dimension {name!r} has missing times: drop those slices.")
-        counted = values.astype("timedelta64[us]") if kind == "m" else values.astype("datetime64[us]") - EPOCH
-        return np.asarray(counted / np.timedelta64(1, "D"), np.float64)
+        spans = values.astype("timedelta64[us]") if kind == "m" else values.astype("datetime64[us]") - EPOCH
+        return np.asarray(spans / np.timedelta64(1, "D"), np.float64)
     if kind not in "fiub" or not np.isfinite(values.astype(np.float64)).all():
         raise ValueError(
-            f"the dimension {name!r} has no numbers or times along it: use by={name!r}, or give it numbers."
+            f"the dimension {name!r} has no numbers or times as coordinates: use by={name!r}, or assign numbers."
         )
     return values.astype(np.float64)
 
@@ -129,13 +128,13 @@ def _on_cells(name: str, covariate: Any, frame: Any) -> Array:
     if covariate.dtype.kind not in "fiub":
         message = f"the covariate {name!r} has values of type {covariate.dtype}, not numbers"
         raise ValueError(f"{message}: encode it, or drop {name} from the Dataset.")
-    unknown = [str(dim) for dim in covariate.dims if dim not in frame.dims]
-    if unknown:
-        raise ValueError(f"the covariate {name!r} has the dimensions {', '.join(unknown)}, which the field has not.")
+    extra = [str(dim) for dim in covariate.dims if dim not in frame.dims]
+    if extra:
+        raise ValueError(f"the covariate {name!r} has the dimensions {', '.join(extra)}, which the field has not.")
     whole = covariate.astype(float).broadcast_like(frame).transpose(*frame.dims)
     if whole.shape != frame.shape:
         raise ValueError(
-            f"the covariate {name!r} has other coordinates than the field: bring it to the same grid first."
+            f"the covariate {name!r} has other coordinates than the field: interpolate it to the same grid first."
         )
     if not np.isfinite(whole.values).any():
         return np.full(frame.shape, np.nan)
@@ -143,21 +142,21 @@ def _on_cells(name: str, covariate: Any, frame: Any) -> Array:
 
 
 def _frame(xr: Any, where: Any, dims: tuple[str, ...]) -> Any:
-    """A DataArray of zeros with all dimensions; those that `where` has as a single coordinate get the length one."""
+    """A DataArray of zeros with all dimensions; a dimension that is a scalar coordinate of `where` gets length one."""
     single = [dim for dim in dims if dim not in where.dims and dim in where.coords]
     for dim in single:
         if where.coords[dim].ndim:
             raise ValueError(
-                f"{dim} must be a dimension or a single place; it runs along {', '.join(where.coords[dim].dims)}."
+                f"{dim} must be a dimension or a single value; it runs along {', '.join(where.coords[dim].dims)}."
             )
     missing = [dim for dim in dims if dim not in where.dims and dim not in single]
     if missing:
-        raise ValueError(f"predictions need places along {', '.join(missing)}, as in fit.")
+        raise ValueError(f"predictions need coordinates along {', '.join(missing)}, as in fit.")
     _, template = axes_of(where)
     inputs = (*dims, template.latitude, template.longitude)
-    unknown = set(template.frame.dims) - set(inputs)  # of a Dataset, these are longitude and latitude alone
-    if unknown:
-        raise ValueError(f"the model knows nothing of {', '.join(map(str, unknown))}: choose one place along it first.")
+    extra = set(template.frame.dims) - set(inputs)  # the frame of a Dataset has longitude and latitude only
+    if extra:
+        raise ValueError(f"the model has no input {', '.join(map(str, extra))}: select one index along it first.")
     order = [dim for dim in where.dims if dim in inputs]
     coords = {name: coord for name, coord in where.coords.items() if set(coord.dims) <= set(order)}
     cells = np.zeros([where.sizes[dim] for dim in order], bool)
@@ -165,7 +164,7 @@ def _frame(xr: Any, where: Any, dims: tuple[str, ...]) -> Any:
 
 
 def frame_state(frame: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Header and tensors for a file of the coordinates of a DataArray."""
+    """The coordinates of a DataArray as header and tensors of a file."""
     _, template = axes_of(frame)
     header: dict[str, Any] = {
         "dims": [[str(dim), int(size)] for dim, size in frame.sizes.items()],
@@ -183,11 +182,11 @@ def frame_state(frame: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def frame_from_state(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
-    """The DataArray of zeros of `frame_state`; None without xarray."""
+    """The inverse of `frame_state`, with zeros as values; None if xarray is not installed."""
     if find_spec("xarray") is None:
         return None
-    wrong = [dtype for dtype in header["dtypes"].values() if np.dtype(dtype).kind not in "fiubmM"]
-    if wrong:
-        raise TypeError(f"coordinates of type {wrong[0]}")
+    for dtype in header["dtypes"].values():
+        if np.dtype(dtype).kind not in "fiubmM":
+            raise TypeError(f"coordinates of type {dtype}")
     coords = {str(dim): tensors[dim].numpy().astype(dtype) for dim, dtype in header["dtypes"].items()}
     return frame_of({str(dim): int(size) for dim, size in header["dims"]}, coords, header["names"])

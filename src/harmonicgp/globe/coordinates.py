@@ -1,4 +1,4 @@
-"""Longitudes and latitudes of a dataset: found by name or attributes, checked, in degrees; and lattices of longitudes."""
+"""Longitudes and latitudes: finding them in a dataset by name or attributes, checks, degrees, and lattices of longitudes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 from harmonicgp.tables.columns import Array
 
-#: Degrees between coordinates that are the same.
+#: Coordinates this close, in degrees, count as equal.
 SAME_DEGREES = 1e-9
-#: The most longitudes of a lattice, and how far one may lie from its place, in steps.
+#: The most longitudes of a lattice, and the largest distance of a longitude from its lattice point, in steps.
 MOST_LONGITUDES, LATTICE_TOLERANCE = 100_000, 1e-3
-_SAME_PHASE = 1e-6  # degrees between longitudes that are one on the circle; less than the tolerance of any lattice
-_ROUNDING = 1e-5  # degrees by which float32 radians may pass a pole
+_SAME_PHASE = 1e-6  # degrees up to which longitudes are one on the circle; less than the tolerance of any lattice
+_ROUNDING = 1e-5  # degrees by which float32 radians may lie beyond a pole
 _NAMES = {"longitude": ("lon", "longitude"), "latitude": ("lat", "latitude")}
 _AXIS = {"longitude": "X", "latitude": "Y"}
 _UNITS = {
@@ -35,8 +35,8 @@ def coordinate_frame(xr: Any, entries: Mapping[Any, Any]) -> Any:
         array = np.asanyarray(entry)
         if array.ndim != 1:
             raise ValueError(
-                f"{name} has shape {list(array.shape)}: a grid has one-dimensional lon and lat, not their mesh; pass the "
-                "cells as points if they are no such grid."
+                f"{name} has shape {list(array.shape)}: a grid has one-dimensional lon and lat, not a mesh of them; pass cells "
+                "of other grids as points."
             )
         attrs = dict(getattr(entry, "attrs", {}))
         for kind, names in _NAMES.items():
@@ -47,7 +47,7 @@ def coordinate_frame(xr: Any, entries: Mapping[Any, Any]) -> Any:
 
 
 def _rank(name: object, attrs: Mapping[Any, Any], kind: str) -> int | None:
-    """How a coordinate shows that it is a longitude or a latitude: 0 by name, more by its attributes, None not at all."""
+    """The rank of the evidence that a coordinate is a longitude or a latitude: 0 its name, 1 to 3 its attributes, None none."""
     units = str(attrs.get("units", "")).strip()
     standard = attrs.get("standard_name")
     if str(name).lower() in _NAMES[kind]:
@@ -63,7 +63,7 @@ def _rank(name: object, attrs: Mapping[Any, Any], kind: str) -> int | None:
 
 
 def find_coordinate(frame: Any, kind: str, subject: str) -> str:
-    """The name of the coordinate that is the longitude or the latitude; it must be a dimension."""
+    """The name of the longitude or the latitude of a dataset, which must be a dimension. Raises a ValueError without one."""
     ranks = {name: _rank(name, coord.attrs, kind) for name, coord in frame.coords.items()}
     candidates = {name: rank for name, rank in ranks.items() if rank is not None}
     usable = {name: rank for name, rank in candidates.items() if frame[name].dims == (name,)}
@@ -81,11 +81,11 @@ def find_coordinate(frame: Any, kind: str, subject: str) -> str:
 
 
 def _not_a_dimension(frame: Any, name: Any, kind: str, subject: str) -> ValueError:
-    """Why a longitude or latitude is no dimension of a grid, and what to do."""
+    """The error for a longitude or latitude that is not a dimension: the reason, and what to do."""
     dims = frame[name].dims
     if len(dims) > 1:
         return ValueError(
-            f"{name!r} of {subject} runs over {quoted(dims)}: the grid is curvilinear, not one of longitude and latitude. "
+            f"{name!r} of {subject} runs over {quoted(dims)}: the grid is curvilinear, not a grid of longitudes and latitudes. "
             "Pass its cells as points."
         )
     if not dims:
@@ -113,7 +113,9 @@ def degrees(coord: Any, subject: str) -> Array:
         raise ValueError(f"{coord.name!r} of {subject} is empty.")
     if not np.isfinite(values).all():
         at = int(np.flatnonzero(~np.isfinite(values))[0])
-        raise ValueError(f"{coord.name!r} of {subject} is {values[at]} at position {at}: drop cells of unknown place.")
+        raise ValueError(
+            f"{coord.name!r} of {subject} is {values[at]} at position {at}: drop cells without coordinates."
+        )
     if units.startswith("rad"):
         return np.rad2deg(values)
     if units and "deg" not in units and "°" not in units:
@@ -122,7 +124,7 @@ def degrees(coord: Any, subject: str) -> Array:
 
 
 def sort_latitudes(latitudes: Array, name: str, subject: str) -> tuple[Array, Array]:
-    """Latitudes from south to north, and the position of each given latitude among them."""
+    """Latitudes from south to north, and the position of each argument among them."""
     outside = np.abs(latitudes) > 90.0 + _ROUNDING
     if outside.any():
         raise ValueError(
@@ -130,39 +132,42 @@ def sort_latitudes(latitudes: Array, name: str, subject: str) -> tuple[Array, Ar
             "latitude swapped?"
         )
     order = np.argsort(latitudes)
-    rising = np.clip(latitudes[order], -90.0, 90.0)
-    repeats = np.flatnonzero(np.diff(rising) <= SAME_DEGREES)
+    ascending = np.clip(latitudes[order], -90.0, 90.0)
+    repeats = np.flatnonzero(np.diff(ascending) <= SAME_DEGREES)
     if len(repeats):
-        raise ValueError(f"{name!r} of {subject} has the latitude {rising[repeats[0]]:g} twice: drop one of the rows.")
-    return rising, np.argsort(order)
+        raise ValueError(
+            f"{name!r} of {subject} has the latitude {ascending[repeats[0]]:g} twice: drop one of the rows."
+        )
+    return ascending, np.argsort(order)
 
 
 def merge_meridians(longitudes: Array, name: str, subject: str) -> tuple[Array, Array]:
-    """The positions of longitudes that are different meridians, and for each given longitude its number among these.
+    """The positions of the first longitude of each meridian, and the number of the meridian of each longitude.
 
-    A meridian may occur twice, 360 degrees apart or as the first and the last column: the earlier column stands for both.
+    A meridian may occur twice, 360 degrees apart or as the first and the last column.
     """
     last = len(longitudes) - 1
     tolerance = min(1e-4, 1e-2 * float(np.median(np.diff(np.sort(longitudes))))) if last else 0.0
     span = float(longitudes.max() - longitudes.min())
     if span > 360.0 + tolerance:
         raise ValueError(f"{name!r} of {subject} spans {span:g} degrees; longitudes may span 360 at most.")
-    stands_for = np.arange(last + 1)
+    representatives = np.arange(last + 1)
     by_phase = np.argsort(np.mod(longitudes, 360.0), kind="stable")
-    after = np.roll(by_phase, -1)
-    turns = (longitudes[after] - longitudes[by_phase]) / 360.0
-    close = (np.abs(turns - np.rint(turns)) * 360.0 <= tolerance) & (by_phase != after)
-    for pair in zip(by_phase[close].tolist(), after[close].tolist(), strict=True):
+    successors = np.roll(by_phase, -1)
+    turns = (longitudes[successors] - longitudes[by_phase]) / 360.0
+    close = (np.abs(turns - np.rint(turns)) * 360.0 <= tolerance) & (by_phase != successors)
+    for pair in zip(by_phase[close].tolist(), successors[close].tolist(), strict=True):
         a, b = min(pair), max(pair)
         gap = abs(longitudes[a] - longitudes[b])
         if SAME_DEGREES < gap < 180.0:
-            continue  # close, but two
-        if (gap < 180.0 and not (span > 180.0 and (a, b) == (0, last))) or {stands_for[a], stands_for[b]} - {a, b}:
+            continue  # two close meridians
+        is_seam = span > 180.0 and (a, b) == (0, last)  # the first and the last column
+        if (gap < 180.0 and not is_seam) or {representatives[a], representatives[b]} - {a, b}:
             raise ValueError(
                 f"{name!r} of {subject} has the longitude {longitudes[b]:g} twice: drop one of the columns."
             )
-        stands_for[b] = a
-    first, columns = np.unique(stands_for, return_inverse=True)
+        representatives[b] = a
+    first, columns = np.unique(representatives, return_inverse=True)
     return first, columns
 
 
@@ -170,9 +175,9 @@ def merge_meridians(longitudes: Array, name: str, subject: str) -> tuple[Array, 
 
 
 def find_lattice(longitudes: Array) -> tuple[int, float] | None:
-    """The n of a lattice of n longitudes around the circle, 360 / n apart, on which all of these lie, and one of it.
+    """The number n and one longitude of the lattice, 360 / n degrees apart, on which all longitudes lie; None if there is none.
 
-    The step is the largest that all distances are multiples of: some longitudes of the lattice may be absent. None without one.
+    The step of the lattice is the largest of which all distances are multiples. Longitudes of the lattice may be absent.
 
     Examples:
         >>> find_lattice(np.arange(-180, 180, 2.5)), find_lattice(np.array([350.0, 355.0, 0.0, 10.0]))
@@ -189,15 +194,15 @@ def find_lattice(longitudes: Array) -> tuple[int, float] | None:
     merged = phases[ends]
     if not 2 <= len(merged) <= MOST_LONGITUDES:
         return None
-    # Cut the circle at the widest gap: over a region that gap need be no multiple of the step
+    # Cut the circle at the widest gap: for a region that gap may not be a multiple of the step.
     cut = int(np.argmax(np.append(np.diff(merged), merged[0] + 360.0 - merged[-1]))) + 1
     origin = float(merged[cut % len(merged)])
-    turned = np.mod(np.roll(merged, -cut) - origin, 360.0)
-    gaps = np.diff(turned)
+    distances = np.mod(np.roll(merged, -cut) - origin, 360.0)
+    gaps = np.diff(distances)
     step = _common_step(gaps)
     if step is None:
         return None
-    n = round(360.0 * float(np.rint(gaps / step).sum()) / float(turned[-1]))
+    n = round(360.0 * float(np.rint(gaps / step).sum()) / float(distances[-1]))
     if n > MOST_LONGITUDES:
         return None
     steps = (phases - origin) * (n / 360.0)
@@ -205,23 +210,23 @@ def find_lattice(longitudes: Array) -> tuple[int, float] | None:
 
 
 def _common_step(gaps: Array) -> float | None:
-    """The largest step of which all gaps are multiples, by Euclid's algorithm on rounded numbers; None if too small.
+    """The largest step of which all gaps are multiples, by Euclid's algorithm on rounded numbers; None if it is too small.
 
-    A long gap counts its steps only if the step is known well: short gaps come first, and sharpen it.
+    The number of steps in a long gap is certain only if the step is precise. So short gaps come first, and refine the step.
     """
-    rising = np.sort(gaps)
-    step, reach = float(rising[0]), 2.0
+    ascending = np.sort(gaps)
+    step, reach = float(ascending[0]), 2.0
     while step > 360.0 / (MOST_LONGITUDES + 0.5):
-        short = rising[: np.searchsorted(rising, reach * step)]
+        short = ascending[: np.searchsorted(ascending, reach * step)]
         counts = np.maximum(np.rint(short / step), 1.0)
-        rest = np.abs(short / step - counts)
-        odd = rest > 0.05
-        if odd.any():
-            step, reach = step * min(0.5, float(rest[odd].min())), 2.0
+        remainders = np.abs(short / step - counts)
+        fractions = remainders[remainders > 0.05]
+        if len(fractions):
+            step, reach = step * min(0.5, float(fractions.min())), 2.0
             continue
         if len(short):
             step = float(short.sum() / counts.sum())
-        if len(short) == len(rising):
+        if len(short) == len(ascending):
             return step
         reach *= 2.0
     return None

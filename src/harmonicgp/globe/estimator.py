@@ -1,4 +1,4 @@
-"""The estimator of fields on the globe: fit a map with holes, predict it anywhere, with error bars."""
+"""The estimator of fields on the globe: fit a map with missing cells, predict it anywhere with error bars."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from torch import Tensor
 from harmonicgp._validation import whole_number
 from harmonicgp.globe import maps
 from harmonicgp.globe.cells import CellTable, split_dataset
+from harmonicgp.globe.fields import Points
 from harmonicgp.globe.fitted_cells import FittedCells
 from harmonicgp.globe.fitted_maps import FittedMaps
 from harmonicgp.globe.fitted_rows import FittedRows
@@ -43,33 +44,33 @@ class HarmonicGPGlobe(BaseEstimator):
     """A Gaussian process on the globe, in closed form along every parallel: `fit` a map, `predict` it with error bars.
 
     The model has the frequencies of the longitude up to `t_max`, each with `n_inducing` latitudes, so a row of a grid costs as
-    much as a point. Missing cells are NaN. Lengthscale, variance and noise are learned from the bound unless they are given.
+    much as a point. Missing cells are NaN. Lengthscale, variance and noise are learned unless you give them.
 
     Further dimensions (time, depth) and covariates become inputs. The cells are then rows of a `HarmonicGPRegressor` with a globe
-    kernel times one of the other inputs (`regressor_`). Its choices replace `t_max`, `memory` and the evaluations.
+    kernel times a kernel of the other inputs (`regressor_`). It does not use `t_max`, `memory` and the numbers of evaluations.
 
     Args:
-        kernel: "rbf", "matern12", "matern32", "matern52" of the straight-line distance, or "auto": the one of the highest bound
-            (waves), or under which values say most of those near them (neighbours). Matern waves need evenly spaced longitudes.
+        kernel: "rbf", "matern12", "matern32" or "matern52" of the straight-line distance, or "auto": the kernel with the highest
+            bound (waves) or the best predictions from nearest values (neighbours). Matern waves need evenly spaced longitudes.
         n_inducing: number of inducing latitudes; "auto": the fewest that leave a small residual, within `memory`.
-        t_max: the highest frequency of the longitude; "auto" likewise.
+        t_max: the highest frequency of the longitude; "auto": as for `n_inducing`.
         mean: "constant", "linear" (in the coordinates of the sphere), or a DataArray with a field.
-        neighbours: how many of the nearest values correct a prediction. "auto": waves alone if they can resolve the field,
-            else (a fine grid over a region, many scattered points) inducing points and 40 neighbours; 0: waves alone. A model
-            with neighbours keeps its data, also in its file.
+        neighbours: how many of the nearest values correct a prediction. "auto": only waves if they can resolve the field;
+            otherwise (a fine grid over a region, many scattered points) inducing points and 40 neighbours. 0: only waves. A model
+            with neighbours stores its data, also in its file.
         by: the dimension, such as "time", whose slices are separate maps with shared hyper-parameters.
         lengthscale: in Earth radii; None learns it.
         field_std: the standard deviation of the field, in units of the data; None learns it.
         noise_level: the standard deviation of the noise, in units of the data; None learns it.
-        posterior: "block": frequencies are independent, and error bars nearly the same all along a parallel; "joint": error bars
-            are wider in holes; "auto": joint where rows are observed unevenly.
-        n_draws: draws of the joint posterior, from which its variances are estimated; exact up to 2,048 features.
+        posterior: "block": frequencies are independent, and error bars nearly equal along a parallel; "joint": error bars are
+            wider in holes; "auto": joint if rows are observed unevenly.
+        n_draws: samples of the joint posterior that estimate its variances; exact up to 2,048 features.
         bound: "tight" or "elbo".
         max_evaluations: evaluations of the bound in learning, on strips of latitudes.
         full_evaluations: further evaluations on all rows at the end.
-        memory: bytes that the model may take.
+        memory: bytes that the model may use.
         dtype: "float32" or "float64", of the features; "auto" is float64 if they are few.
-        device: "cpu", "cuda", or "auto": CUDA where there is one. CUDA is untested.
+        device: "cpu", "cuda", or "auto": CUDA if there is one. CUDA is untested.
         random_state: a seed.
         progress: show a bar on a terminal.
 
@@ -79,21 +80,21 @@ class HarmonicGPGlobe(BaseEstimator):
         order_: number of longitudes of the lattice around the globe that the grid lies on, or None.
         name_: name of the field, or None.
         units_: units of the field, or None.
-        notes_: what the user should know about the fit.
+        notes_: remarks on the data and the fit, in words.
         seconds_: duration of the fit.
-        elbo_: the bound for each value.
+        elbo_: the bound per value.
         kernel_: name of the kernel.
         noise_std_: standard deviation of the noise.
         n_inducing_: number of inducing latitudes, or of inducing points with further inputs.
         n_features_: number of features.
-        neighbours_: how many values correct a prediction; 0 where the model keeps none.
+        neighbours_: how many values correct a prediction; 0 without neighbours.
         field_: the fitted field, `FittedMaps`, `FittedRows` or `FittedCells`.
         regressor_: the regressor of a field with neighbours or with further inputs; None for waves.
-        slices_: coordinates of the slices, or None; not with further inputs, as all that follow.
+        slices_: coordinates of the slices, or None. This and all following attributes are not set with further inputs.
         lengthscale_: in Earth radii.
         field_std_: standard deviation of the field.
-        kernels_: the bound of each kernel that was tried, or the mean log density of a value given its nearest.
-        model_: the hyper-parameters in model units; waves only, as all that follow.
+        kernels_: the bound of each kernel that was tried, or the mean log density of a value given its nearest values.
+        model_: the hyper-parameters in model units. This and all following attributes are set for waves only.
         t_max_: the highest frequency.
         history_: one record for each evaluation of the bound.
         residual_share_: the mean residual variance of the features, as a share of the noise.
@@ -139,16 +140,16 @@ class HarmonicGPGlobe(BaseEstimator):
         Args:
             data: a DataArray, a Dataset, or points [n, 2].
             y: values of the points, or the name of the target in a Dataset, whose other variables are covariates.
-            noise_std: known standard errors of the cells or points, in the shape of the data; noise is learned on top of them.
+            noise_std: known standard errors of the cells or points, in the shape of the data; the learned noise is added.
 
-        A fit that fails leaves an earlier fit unchanged.
+        If a fit fails, the attributes of an earlier fit stay unchanged.
         """
         start = time.perf_counter()
         options = Options.of(self.get_params(deep=False))
         values = read(data, y, noise_std, options.by)
         field, attributes = fit_field(values, options)
-        grid = values.grid if isinstance(values, CellTable) else values if isinstance(values, GridData) else None
-        name, units, axes = (None, None, None) if grid is None else (grid.name, grid.units, grid.axes)
+        grid = values.grid if isinstance(values, CellTable) else values
+        name, units, axes = (None, None, None) if isinstance(grid, Points) else (grid.name, grid.units, grid.axes)
         attributes |= {"name_": name, "units_": units, "seconds_": time.perf_counter() - start}
         self._assign(field, axes, attributes)
         return self
@@ -178,9 +179,9 @@ class HarmonicGPGlobe(BaseEstimator):
         """The mean of the data, and the standard deviation of a new observation, noise included.
 
         Args:
-            where: a DataArray or Dataset with longitudes and latitudes, or a pair (longitudes, latitudes) of axes, which gives
-                DataArrays; or points [n, 2], longitude and latitude, which gives arrays. None is the fitted grid. Further
-                dimensions and covariates of the fit must be there too (times of points are days from the year 2000).
+            where: a DataArray or Dataset with longitudes and latitudes, or a pair of axes (longitudes, latitudes); the results
+                are DataArrays. Or points [n, 2], longitude and latitude; the results are arrays [n]. None is the fitted grid.
+                Further dimensions and covariates of the fit are needed too (times of points are days since the start of 2000).
             return_std: return (mean, std).
         """
         return self._predict(where, return_std, noise=True)
@@ -199,12 +200,12 @@ class HarmonicGPGlobe(BaseEstimator):
         named = place.labelled(mean, self.name_, self.units_, "posterior mean")
         if std is None:
             return named
-        words = "standard deviation of a new observation" if noise else "standard deviation of the field"
+        long_name = "standard deviation of a new observation" if noise else "standard deviation of the field"
         name = None if self.name_ is None else f"{self.name_}_std"
-        return named, place.labelled(std, name, self.units_, words)
+        return named, place.labelled(std, name, self.units_, long_name)
 
     def sample(self, where: Any = None, n_samples: int = 1, random_state: int | None = None) -> Any:
-        """Fields drawn from the posterior, without noise: a DataArray with a first dimension `sample`."""
+        """Samples of the posterior, without noise: a DataArray with a first dimension `sample`."""
         field = self._fitted()
         n = whole_number(n_samples, "n_samples", 1)
         place = field.place(where)
@@ -212,7 +213,7 @@ class HarmonicGPGlobe(BaseEstimator):
         return place.labelled(draws, self.name_, self.units_, "posterior samples", ("sample", np.arange(n)))
 
     def fill(self, data: Any) -> Any:
-        """The data with their missing cells filled by the mean of the model; of a Dataset, the fitted variable."""
+        """The data with the missing cells filled by the mean of the model; for a Dataset, the fitted variable."""
         target, grid, mean, _ = self._predict_again(data, False, "the data to fill")
         assert grid.template is not None
         filled = target.where(np.isfinite(target), to_dataarray(mean, grid.template))
@@ -222,22 +223,33 @@ class HarmonicGPGlobe(BaseEstimator):
     def components(self, where: Any = None, frequencies: Sequence[int] | None = None) -> Any:
         """The mean of single frequencies of the longitude: a DataArray with a first dimension `frequency`.
 
-        `frequencies` are 0 to 8 by default, or as many as there are. All components and the mean function sum to `predict`.
+        `frequencies` are 0 to 8 by default, or to `t_max_` if that is smaller. The sum of all components and the mean function
+        is `predict`.
         """
-        field = self._fitted()
-        chosen = field.frequencies(frequencies)
+        field = self._fitted_waves()
+        numbers = field.frequencies(frequencies)
         place = field.place(where)
-        parts, first = field.components(place, chosen), ("frequency", np.array(chosen))
+        parts, first = field.components(place, numbers), ("frequency", np.array(numbers))
         return place.labelled(parts, self.name_, self.units_, "harmonics of the longitude", first)
 
     def spectrum(self, latitudes: Array | None = None) -> Array:
         """The power of the mean at each frequency of the longitude, averaged over the globe, [t_max + 1] (slices first)."""
-        return self._fitted().spectrum(latitudes)
+        return self._fitted_waves().spectrum(latitudes)
+
+    def _fitted_waves(self) -> FittedMaps:
+        """The fitted field, if it is made of waves: only those have frequencies."""
+        field = self._fitted()
+        if not isinstance(field, FittedMaps):
+            raise ValueError(
+                f"only maps of waves have frequencies; this field is a regression on {', '.join(field.inputs)}. Fit one map, or "
+                "slices by=..., with neighbours=0 for components and spectra."
+            )
+        return field
 
     # Scores and pictures ----------------------------------------------------------------------------------------------
 
     def scores(self, data: Any, y: Any = None) -> dict[str, float]:
-        """RMSE, NLL and 95 % coverage of other data, also with cells weighted by their area (cos of the latitude)."""
+        """RMSE, NLL and 95 % coverage on other data; names with `_by_area` weight cells by area (cos of the latitude)."""
         field = self._fitted()
         if y is None:
             _, grid, mean, variance = self._predict_again(data, True, "the data")
@@ -252,25 +264,25 @@ class HarmonicGPGlobe(BaseEstimator):
         return field_scores(mean[present], variance[present] + field.noise_std**2, values[present], weights)
 
     def score(self, data: Any, y: Any = None) -> float:
-        """The mean log density of other data."""
+        """The mean log density of other data per value."""
         return -self.scores(data, y)["nll"]
 
     def _predict_again(self, data: Any, return_std: bool, subject: str) -> tuple[Any, GridData, Array, Array | None]:
-        """The field among other data, what was read of it, and mean and variance at its cells."""
+        """The fitted variable of other data, as DataArray and as grid, and the mean and variance at its cells."""
         field = self._fitted()
         target = split_dataset(data, self.name_)[0] if hasattr(data, "data_vars") else data
         grid = read_grid(target)
         mean, variance = field.on_grid(field.place(data, target), return_std)
         if mean.shape != grid.values.shape:
             raise ValueError(
-                f"{subject} have {len(grid.values)} maps, the model {len(mean)}: give them the coordinates of its slices."
+                f"{subject} have {len(grid.values)} maps, the model has {len(mean)}: give the data the coordinates of its slices."
             )
         return target, grid, mean, variance
 
     def plot(self, path: str | Path, where: Any = None) -> None:
-        """Write a PNG with maps of the mean and its error bar; for maps also NAME-spectrum.png with the zonal spectrum.
+        """Write a PNG with maps of the mean and its error bar; for waves also NAME-spectrum.png with the zonal spectrum.
 
-        Of several slices the first is drawn.
+        Only the first of several slices is drawn.
         """
         field = self._fitted()
         place = field.place(where)
@@ -330,14 +342,14 @@ class HarmonicGPGlobe(BaseEstimator):
         if isinstance(field, FittedMaps) and not math.isclose(
             float(plain["noise_std_"]), field.noise_std, rel_tol=1e-6
         ):
-            raise ValueError(f"a noise of {plain['noise_std_']} beside one of {field.noise_std}")
+            raise ValueError(f"the noise is {plain['noise_std_']} in the header and {field.noise_std} in the model")
         gp = cls(**header["arguments"])
         gp._assign(field, axes, plain)
         return gp
 
 
 def field_scores(mean: Array, variance: Array, y: Array, weights: Array) -> dict[str, float]:
-    """RMSE, NLL and coverage of 95 % intervals; `..._by_area` with cells weighted by `weights`."""
+    """RMSE, NLL and coverage of 95 % intervals; names with `_by_area` weight cells by `weights`."""
     if not y.size:
         raise ValueError("no cell has both a value and a prediction: there is nothing to score.")
     error = (y - mean) ** 2

@@ -1,4 +1,4 @@
-"""Values on a grid of the globe, and how unevenly its rows are observed."""
+"""Values on a grid of the globe, values at points, and how unevenly the rows of a grid are observed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from torch import Tensor
 
 from harmonicgp.features import GlobeGrid
 
+#: The number of harmonics of the rows that `coupling` computes.
+HARMONICS = 16
+
 
 @dataclass(frozen=True)
 class Field:
-    """Values on a grid of latitudes and longitudes (degrees), some missing; several fields share the cells they have."""
+    """P fields on a grid of latitudes and longitudes (degrees), with the same missing cells."""
 
     latitudes: Tensor  #: [rows], float64
     longitudes: Tensor  #: [columns], float64
-    values: Tensor  #: [P, rows, columns], anything where a cell is missing
+    values: Tensor  #: [P, rows, columns], arbitrary in missing cells
     present: Tensor  #: [rows, columns], bool
     noise: Tensor | None = None  #: known noise variances v, [rows, columns]
 
@@ -28,47 +31,47 @@ class Field:
 
     @property
     def grid(self) -> GlobeGrid:
-        """Its cells."""
+        """The cells."""
         return GlobeGrid(self.latitudes, self.longitudes)
 
     @property
     def targets(self) -> Tensor:
-        """The values, zero where a cell is missing, [P, rows, columns]."""
+        """The values, zero in missing cells, [P, rows, columns]."""
         return torch.where(self.present, self.values, 0.0)
 
     def precision(self, s2: float) -> Tensor:
-        """1 / (s2 + v), zero where a cell is missing, [rows, columns] in float64."""
+        """1 / (s2 + v), zero in missing cells, [rows, columns] in float64."""
         noise = torch.zeros_like(self.present, dtype=torch.float64) if self.noise is None else self.noise.double()
         return torch.where(self.present, 1.0 / (s2 + noise), 0.0)
 
-    def rows(self, chosen: slice | Tensor) -> Field:
-        """Some of its rows."""
-        noise = None if self.noise is None else self.noise[chosen]
-        return Field(self.latitudes[chosen], self.longitudes, self.values[:, chosen], self.present[chosen], noise)
+    def rows(self, index: slice | Tensor) -> Field:
+        """The field on some of its rows."""
+        noise = None if self.noise is None else self.noise[index]
+        return Field(self.latitudes[index], self.longitudes, self.values[:, index], self.present[index], noise)
 
 
 @dataclass(frozen=True)
 class Points:
-    """Values at places."""
+    """Values at points."""
 
     X: Tensor  #: [n, 2], longitude and latitude in degrees
     values: Tensor  #: [slices, n]
     noise: Tensor | None = None  #: known noise variances, [n]
 
-    def some(self, rows: Tensor) -> Points:
-        """Some of them."""
+    def part(self, rows: Tensor) -> Points:
+        """Some of the points."""
         return Points(self.X[rows], self.values[:, rows], None if self.noise is None else self.noise[rows])
 
 
-def coupling(weights: Tensor, longitudes: Tensor, t: int = 16) -> float:
-    """How unevenly rows are observed, by weights [rows, columns]: the largest of their first harmonics, as a share.
+def coupling(weights: Tensor, longitudes: Tensor) -> float:
+    """How unevenly rows are observed, for weights [rows, columns]: the largest of their first harmonics, as a share.
 
-    Rows that are observed evenly make frequencies independent; a value near zero says so.
+    Evenly observed rows make the frequencies independent; the value is then near zero.
     """
     weights = weights.double()
-    t = min(t, len(longitudes))
-    angle = torch.arange(1, t + 1, device=longitudes.device)[:, None] * longitudes.double() * (math.pi / 180)
+    t = torch.arange(1, min(HARMONICS, len(longitudes)) + 1, device=longitudes.device)
+    angle = t[:, None] * longitudes.double() * (math.pi / 180)
     parts = torch.complex(weights @ angle.cos().mT, weights @ angle.sin().mT).abs().amax(-1)
     total = weights.sum(-1)
-    seen = total > 0
-    return float((parts[seen] / total[seen]).square().mean().sqrt())
+    observed = total > 0
+    return float((parts[observed] / total[observed]).square().mean().sqrt())

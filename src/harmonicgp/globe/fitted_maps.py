@@ -1,6 +1,6 @@
-"""A fitted field whose inputs are longitude and latitude: maps on a grid, or scattered points.
+"""A field fitted by waves: maps on a grid, or scattered points.
 
-Its posterior is in model units: the mean function is subtracted, and the values are divided by their scale.
+The posterior is in model units: the mean function is subtracted, and the values are divided by their scale.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from harmonicgp.globe.options import Options
 from harmonicgp.globe.places import Place, Source, place_of
 from harmonicgp.globe.reading import check_points
 from harmonicgp.inference import DeviationPosterior, Predictor, RootPosterior
-from harmonicgp.inference.statistics import root_blocks
+from harmonicgp.inference.statistics import block_roots
 from harmonicgp.tables.columns import Array
 
-#: Random features of the part of a sample that the inducing points leave open.
+#: Random features for the residual of a sample.
 SAMPLE_FREQUENCIES = 1024
 
 
 @dataclass(frozen=True)
 class SliceGroup:
-    """Slices that have the same cells, and their predictor."""
+    """Slices with the same cells, and their predictor."""
 
     slices: list[int]
     predictor: Predictor
     latitudes: Tensor | None = None  #: of the rows of a grid; None for points
-    weights: Tensor | None = None  #: of these rows in the precisions; a file has them in place of the covariance
+    weights: Tensor | None = None  #: of these rows in the precisions; files store them instead of the covariance
 
 
 @dataclass(frozen=True)
 class FittedMaps:
-    """Maps in the units of the data: one model for all slices, their posteriors, a scale and a mean function."""
+    """Maps, or points: one model for all slices, their posteriors, a scale and a mean function."""
 
     inputs: ClassVar[list[str]] = ["longitude", "latitude"]
 
     model: GlobeModel
     groups: list[SliceGroup]
     mean: MeanFunction
-    scale: float  #: model units are these units of the data
+    scale: float  #: one model unit in units of the data
     source: Source | None  #: None for points
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class FittedMaps:
 
     @property
     def slices(self) -> Array | None:
-        """The coordinates of the slices; None without `by`."""
+        """Coordinates of the slices; None without `by`."""
         return None if self.source is None or self.source.by is None else self.source.slices
 
     def attributes(self) -> dict[str, Any]:
@@ -104,18 +104,18 @@ class FittedMaps:
         return mean[0], None if spread is None else spread[0]
 
     def samples(self, place: Place, n: int, seed: int) -> Array:
-        """Fields drawn from the posterior, [n, slices, rows, columns]."""
+        """Samples of the posterior, [n, slices, rows, columns]."""
         grid = self._grid(place)
         draws = [g.predictor.paths(n, seed + k, SAMPLE_FREQUENCIES)(grid) for k, g in enumerate(self.groups)]
         return self._in_order(draws, 1, place.slices) * self.scale + self.mean(*place.axes.cells)
 
     def frequencies(self, frequencies: Sequence[int] | None) -> list[int]:
-        """The frequencies of components; None is the first nine, or as many as there are."""
+        """The frequencies of components, checked; None is 0 to 8, or to t_max if that is smaller."""
         last = self.model.t_max
-        chosen = list(range(min(8, last) + 1)) if frequencies is None else list(frequencies)
-        if not chosen or not all(isinstance(t, int | np.integer) and 0 <= t <= last for t in chosen):
+        numbers = list(range(min(8, last) + 1)) if frequencies is None else list(frequencies)
+        if not numbers or not all(isinstance(t, int | np.integer) and 0 <= t <= last for t in numbers):
             raise ValueError(f"frequencies are whole numbers from 0 to {last}; got {frequencies!r}.")
-        return chosen
+        return numbers
 
     def components(self, place: Place, frequencies: list[int]) -> Array:
         """The mean of single frequencies, [frequencies, slices, rows, columns]."""
@@ -123,7 +123,7 @@ class FittedMaps:
         for group in self.groups:
             f: Any = group.predictor.features
             blocks = [[t] if t not in range(1, f.n_sines + 1) else [t, f.t_max + t] for t in frequencies]
-            parts.append(torch.stack([group.predictor.block_means(grid, chosen).sum(1) for chosen in blocks]))
+            parts.append(torch.stack([group.predictor.block_means(grid, pair).sum(1) for pair in blocks]))
         return self._in_order(parts, 1, place.slices) * self.scale
 
     @torch.no_grad()
@@ -138,29 +138,29 @@ class FittedMaps:
         for group in self.groups:
             f: Any = group.predictor.features
             grid, power = GlobeGrid(rows, rows.new_tensor([f.meridian])), rows.new_zeros(())
-            for (chosen, _), part in f.pieces(grid, len(rows)):
+            for (piece, _), part in f.pieces(grid, len(rows)):
                 c = group.predictor.whitened(part).along(group.predictor.posterior.mean_vector())  # type: ignore[attr-defined]
-                power = power + torch.einsum("cprt,r->pt", c.double().square(), area[chosen])
+                power = power + torch.einsum("cprt,r->pt", c.double().square(), area[piece])
             parts.append(power * torch.where(f.multiplicity() == 2, 0.5, 1.0))
         powers = self._in_order(parts, 0) * self.scale**2
         return powers if self.slices is not None else powers[0]
 
     def _moments(
-        self, x: GlobeGrid | Tensor, variance: bool, offset: Array, chosen: list[int] | None = None
+        self, x: GlobeGrid | Tensor, variance: bool, offset: Array, slices: list[int] | None = None
     ) -> tuple[Array, Array | None]:
         """Mean and variance in the units of the data; `offset` are the values of the mean function."""
         if not variance:
             means = [group.predictor.means(x) for group in self.groups]
-            return self._in_order(means, 0, chosen) * self.scale + offset, None
+            return self._in_order(means, 0, slices) * self.scale + offset, None
         moments = zip(*(group.predictor.marginals(x) for group in self.groups), strict=True)
-        mean, spread = (self._in_order(parts, 0, chosen) for parts in moments)
+        mean, spread = (self._in_order(parts, 0, slices) for parts in moments)
         return mean * self.scale + offset, spread * self.scale**2
 
-    def _in_order(self, parts: Sequence[Tensor], axis: int, chosen: list[int] | None = None) -> Array:
-        """The results of all groups in the order of the slices, which run along an axis; or only the chosen slices."""
+    def _in_order(self, parts: Sequence[Tensor], axis: int, slices: list[int] | None = None) -> Array:
+        """The results of all groups along an axis, in the order of the slices; or only those of some slices."""
         order = np.argsort([i for group in self.groups for i in group.slices])
         values = torch.cat(list(parts), axis).cpu().numpy()
-        return np.take(values, order if chosen is None else order[chosen], axis)
+        return np.take(values, order if slices is None else order[slices], axis)
 
     def _grid(self, place: Place) -> GlobeGrid:
         return GlobeGrid(self._tensor(place.axes.latitudes), self._tensor(place.axes.longitudes))
@@ -171,7 +171,7 @@ class FittedMaps:
     # Files ------------------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Header and tensors for a file. Of the covariance of a grid it has the weights of the rows, not the blocks."""
+        """Header and tensors for a file. For a grid they have the weights of the rows, from which the covariance follows."""
         source, tensors = (None, {}) if self.source is None else self.source.state()
         for k, group in enumerate(self.groups):
             posterior, features = group.predictor.posterior, group.predictor.features
@@ -195,7 +195,7 @@ class FittedMaps:
 
     @classmethod
     def from_state(cls, header: Mapping[str, Any], tensors: Mapping[str, Tensor], options: Options) -> FittedMaps:
-        """From a file; computes the covariance of a grid again. Raises ValueError for numbers that cannot be a model's."""
+        """From a file; computes the covariance of a grid again. Raises a ValueError for impossible numbers."""
         bad = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
         if bad:
             raise ValueError(f"{', '.join(bad)} have values that are not finite")
@@ -220,7 +220,7 @@ class FittedMaps:
 
 @torch.no_grad()
 def evaluate(model: GlobeModel, grid: GlobeGrid, dtype: torch.dtype) -> WaveEvaluation:
-    """The features of a model on a grid."""
+    """The features of a model on a grid, in a dtype."""
     return model.features(dtype=dtype).to(grid.latitudes.device).whiten()(grid)
 
 
@@ -242,4 +242,4 @@ def _posterior_of(
     dtype = model.precision(options.dtype, len(latitudes))
     evaluation = evaluate(model, GlobeGrid(latitudes, latitudes.new_tensor([model.meridian])), dtype)
     grams = partial(evaluation.grams_from_powers, part["weights"].double())
-    return root_blocks(grams, evaluation.shapes, 1.0, dtype, latitudes.device).posterior(means.flatten(1))
+    return RootPosterior((means,), block_roots(grams, evaluation.shapes, 1.0, dtype, latitudes.device))

@@ -1,4 +1,4 @@
-"""Fits of maps and of scattered points: what was read goes in, and a fitted field comes out."""
+"""Fits of maps and of scattered points by waves."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from harmonicgp.backend.linalg import inverse_factor
 from harmonicgp.backend.memory import memory_kept
 from harmonicgp.features.evaluation import Roots
 from harmonicgp.globe.fields import Field, Points, coupling
@@ -29,66 +30,63 @@ from harmonicgp.tables.columns import Array
 
 #: A residual above this share of the noise gets a note.
 LARGE_RESIDUAL = 0.5
-
-
-#: The closed form of maps: their groups, the bound on the log likelihood for each value, and the mean residual variance of the
-#: features as a share of the noise.
+#: The closed form of maps: their groups, the bound per value, and the mean residual variance of the features as a share of the
+#: noise.
 MapForm: TypeAlias = tuple[list[SliceGroup], float, float]
 
 
 def fit_maps(grid: GridData, options: Options) -> tuple[FittedMaps, dict[str, Any]]:
-    """Fit maps on a grid. Also gives further fitted attributes of the estimator."""
+    """Fit maps on a grid. Also returns further fitted attributes of the estimator."""
     axes, values = grid.axes, grid.values
     present = int(np.isfinite(values).sum())
     if present < 3:
         raise ValueError(f"{present} cells have a value: at least three are needed.")
-    mean, scale, values, errors = _standardise(values, grid.noise, options.mean, *axes.cells)
-    fields = grid_fields(axes, values, errors, options.torch_device())
-    with _progress(options.progress) as tell:
-        learned = train_on_grid([field for _, field in fields], axes, scale, options, tell)
-        tell(70)
+    mean, scale, values, noise = _standardise(values, grid.noise, options.mean, *axes.cells)
+    fields = grid_fields(axes, values, noise, options.torch_device())
+    with _progress(options.progress) as progress:
+        learned = train_on_grid([field for _, field in fields], axes, scale, options, progress)
+        progress(70)
         form = fit_grid(learned.model, fields, options)
-        tell(100)
+        progress(100)
     source = None if grid.template is None else Source.of(grid, options.by)
     return _result(learned, form, mean, scale, source, grid.notes)
 
 
 def fit_scattered(data: Points, options: Options) -> tuple[FittedMaps, dict[str, Any]]:
-    """Fit scattered points. Also gives further fitted attributes of the estimator."""
+    """Fit scattered points. Also returns further fitted attributes of the estimator."""
     (lon, lat), device = data.X.numpy().T, options.torch_device()
     noise = None if data.noise is None else data.noise.numpy()
-    mean, scale, values, errors = _standardise(data.values.numpy(), noise, options.mean, lat, lon)
-    points = Points(data.X.to(device), _tensor(values, device), None if errors is None else _tensor(errors, device))
-    with _progress(options.progress) as tell:
-        learned = train_on_points(points, scale, options, tell)
+    mean, scale, values, noise = _standardise(data.values.numpy(), noise, options.mean, lat, lon)
+    points = Points(data.X.to(device), _tensor(values, device), None if noise is None else _tensor(noise, device))
+    with _progress(options.progress) as progress:
+        learned = train_on_points(points, scale, options, progress)
         form = fit_points(learned.model, points, options)
-        tell(100)
+        progress(100)
     notes = []
     if options.posterior != "block" and not isinstance(form[0][0].predictor.posterior, DeviationPosterior):
-        notes = ["too many features for a joint posterior of points: error bars are those of blocks."]
+        notes = ["too many features for a joint posterior of points: error bars are those of independent blocks."]
     return _result(learned, form, mean, scale, None, notes)
 
 
 def _standardise(
-    values: Array, errors: Array | None, mean: Any, latitudes: Array, longitudes: Array
+    values: Array, noise: Array | None, mean: Any, latitudes: Array, longitudes: Array
 ) -> tuple[MeanFunction, float, Array, Array | None]:
     """The mean function, the scale, and values [slices, ...] and known variances in model units."""
     function = MeanFunction.of(mean, latitudes, longitudes, values)
     values = values - function(latitudes, longitudes)
     scale = standard_deviation(values)
-    return function, scale, values / scale, None if errors is None else errors / scale**2
+    return function, scale, values / scale, None if noise is None else noise / scale**2
 
 
 def _result(
     learned: Learned, form: MapForm, mean: MeanFunction, scale: float, source: Source | None, notes: Sequence[str]
 ) -> tuple[FittedMaps, dict[str, Any]]:
-    """The fitted field, and fitted attributes that only the fit knows."""
+    """The fitted field, and the fitted attributes that cannot be computed from it."""
     (groups, bound, residual_share), notes = form, list(notes)
     if residual_share > LARGE_RESIDUAL:
         notes.append(
-            f"{learned.model.m} inducing latitudes and frequencies to {learned.model.t_max} leave "
-            f"{residual_share:.2g} times the noise unexplained: error bars count it. More memory=, n_inducing= and t_max= "
-            "leave less."
+            f"{learned.model.m} inducing latitudes and frequencies up to {learned.model.t_max} miss {residual_share:.2g} times "
+            "the noise, which the error bars include. A larger memory=, or n_inducing= and t_max=, misses less."
         )
     attributes = {
         "history_": learned.history,
@@ -102,33 +100,33 @@ def _result(
 
 @contextmanager
 def _progress(show: bool) -> Iterator[Progress]:
-    """A bar on a terminal, which takes per cent. The memory of a fit stays with the process until its end."""
+    """A progress bar on a terminal, in per cent. Inside, free memory stays with the process."""
     with memory_kept(), tqdm(total=100, desc="fit", disable=None if show else True, leave=False) as bar:
         yield lambda percent: bar.update(max(0.0, percent - bar.n))
 
 
 def grid_fields(
-    axes: GridAxes, values: Array, errors: Array | None, device: torch.device
+    axes: GridAxes, values: Array, noise: Array | None, device: torch.device
 ) -> list[tuple[list[int], Field]]:
-    """Group the slices [slices, rows, columns] that have the same cells and the same known errors."""
+    """Group the slices [slices, rows, columns] that have the same cells and the same known noise variances."""
     present = np.isfinite(values)
     groups: dict[bytes, list[int]] = {}
     for i in range(len(values)):
-        key = np.packbits(present[i]).tobytes() + (b"" if errors is None else errors[i].tobytes())
+        key = np.packbits(present[i]).tobytes() + (b"" if noise is None else noise[i].tobytes())
         groups.setdefault(key, []).append(i)
     latitudes, longitudes = _tensor(axes.latitudes, device), _tensor(axes.longitudes, device)
     fields = []
     for slices in groups.values():
         cells = present[slices[0]]
         if not cells.any():
-            raise ValueError(f"slice {slices[0]} has no value at all: drop it.")
-        noise = None
-        if errors is not None:
-            if np.isnan(errors[slices[0]][cells]).any():
+            raise ValueError(f"slice {slices[0]} has no values: drop it.")
+        variances = None
+        if noise is not None:
+            if np.isnan(noise[slices[0]][cells]).any():
                 raise ValueError("noise_std is missing where the data have a value.")
-            noise = _tensor(np.where(cells, errors[slices[0]], 0.0), device)
+            variances = _tensor(np.where(cells, noise[slices[0]], 0.0), device)
         numbers = _tensor(np.where(cells, values[slices], 0.0).astype(np.float32), device)
-        fields.append((slices, Field(latitudes, longitudes, numbers, _tensor(cells, device), noise)))
+        fields.append((slices, Field(latitudes, longitudes, numbers, _tensor(cells, device), variances)))
     return fields
 
 
@@ -157,7 +155,7 @@ def fit_grid(model: GlobeModel, fields: Sequence[tuple[list[int], Field]], optio
 
 
 def fit_points(model: GlobeModel, points: Points, options: Options) -> MapForm:
-    """The posterior of scattered points, with the features of maps, in batches."""
+    """The posterior of scattered points in closed form; features are computed in chunks."""
     features = model.features().to(points.X.device).requires_grad_(False)
     whitened, size = features.whiten(), max(64, (1 << 24) // features.n_features)
     weights = None if points.noise is None else model.s2 / (model.s2 + points.noise)
@@ -169,9 +167,7 @@ def fit_points(model: GlobeModel, points: Points, options: Options) -> MapForm:
         posterior: Any = joint_deviations(statistics, model.s2, mu, options.n_draws, options.random_state)
     else:
         (C,) = form.posterior.factors
-        eye = torch.eye(C.shape[-1], dtype=C.dtype, device=C.device).expand_as(C)
-        roots = Roots((torch.linalg.solve_triangular(C, eye, upper=False),))
-        posterior = RootPosterior(form.posterior.means, roots)
+        posterior = RootPosterior(form.posterior.means, Roots((inverse_factor(C),)))
     groups = [SliceGroup([0], Predictor(features, whitened, posterior))]
     return groups, form.bound / len(points.X), float(statistics.residual.mean()) / model.s2
 

@@ -1,4 +1,4 @@
-"""Fields on grids of longitude and latitude: from xarray and back to it, and from points that lie on a grid."""
+"""Fields on grids of longitude and latitude: conversion from and to xarray, and from points that lie on a grid."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from harmonicgp.tables.columns import Array
 if TYPE_CHECKING:
     import xarray
 
-#: The least share of the cells of a grid that points must fill to be read as that grid.
+#: Points are read as a grid if they fill at least this share of its cells.
 LEAST_FILLED = 0.05
 
-_REPEATED = 1e-6  # relative difference of values that are equal, in a column that is given twice
+_REPEATED = 1e-6  # relative difference up to which values of two columns of one meridian count as equal
 _FIELD = "a field on a grid"
 # Attributes that describe the values of the source, not those of a result.
 _OF_VALUES = frozenset(
@@ -42,25 +42,31 @@ _OF_VALUES = frozenset(
 class GridAxes:
     """The longitudes and latitudes of the cells of a grid."""
 
-    latitudes: Array  #: [rows], float64, degrees, rising
-    longitudes: Array  #: [columns], float64, degrees, in the convention and the order of the source, each meridian once
-    order: int | None  #: n if all longitudes lie on a lattice of n around the circle
+    latitudes: Array  #: [rows], float64, degrees, ascending
+    longitudes: Array  #: [columns], float64, degrees, in the convention and order of the source, each meridian once
+    order: int | None  #: n if all longitudes lie on a lattice of n longitudes around the circle
 
     @property
     def cells(self) -> tuple[Array, Array]:
         """Latitudes [rows, 1] and longitudes [1, columns]."""
         return self.latitudes[:, None], self.longitudes[None, :]
 
+    @property
+    def points(self) -> Array:
+        """Longitude and latitude of every cell, longitudes last: [cells, 2]."""
+        latitudes, longitudes = np.broadcast_arrays(*self.cells)
+        return np.stack((longitudes.ravel(), latitudes.ravel()), 1)
+
 
 @dataclass(frozen=True)
 class Template:
     """Dimensions, coordinates and attributes of a DataArray, for results that look like it."""
 
-    frame: xarray.DataArray  #: in the place of the source, without its values
-    latitude: str
-    longitude: str
-    rows: Array  #: for each latitude of the source, its row in `GridAxes`
-    columns: Array  #: for each longitude of the source, its column in `GridAxes`
+    frame: xarray.DataArray  #: like the source, without its values
+    latitude: str  #: name of the latitude
+    longitude: str  #: name of the longitude
+    rows: Array  #: the row in `GridAxes` of each latitude of the source
+    columns: Array  #: the column in `GridAxes` of each longitude of the source
 
     @property
     def extra(self) -> tuple[str, ...]:
@@ -73,7 +79,7 @@ class Template:
         return tuple(self.frame.sizes[dim] for dim in self.extra)
 
     def with_slices(self, by: str | None, labels: Array) -> Template:
-        """The same map with the dimension `by` and these coordinates along it, or None; without any other dimension."""
+        """The same map with one further dimension `by` and its coordinates; with none if `by` is None."""
         varying = [name for name, coord in self.frame.coords.items() if not set(self.extra).isdisjoint(coord.dims)]
         frame = self.frame.drop_vars(varying).isel(dict.fromkeys(self.extra, 0))
         if by is not None:
@@ -91,7 +97,7 @@ class GridData:
     values: Array  #: [slices, rows, columns], float64; the slices run over `template.extra` in C order
     name: str | None = None
     units: str | None = None
-    notes: tuple[str, ...] = ()  #: what was changed on reading
+    notes: tuple[str, ...] = ()  #: changes made when reading, in words
     template: Template | None = None  #: None for points
     noise: Array | None = None  #: known variances of the noise, in the shape of the values, NaN where missing
 
@@ -100,7 +106,7 @@ class GridData:
 
 
 def read_grid(data: xarray.DataArray) -> GridData:
-    """Read a field; dimensions other than longitude and latitude become slices, and missing values stay NaN."""
+    """Read a field. Dimensions other than longitude and latitude become slices; missing values stay NaN."""
     xr = require("xarray", "geo", _FIELD)
     if isinstance(data, xr.Dataset):
         raise TypeError(f"a field is one variable; choose one of the dataset: {quoted(data.data_vars)}.")
@@ -120,7 +126,7 @@ def read_grid(data: xarray.DataArray) -> GridData:
         raise ValueError(f"{subject} has no value: all {values.size} cells are missing.")
     by_latitude = np.argsort(template.rows)
     if (by_latitude[1:] < by_latitude[:-1]).any():
-        values = np.ascontiguousarray(values[:, by_latitude])  # sums must not depend on the order of the source
+        values = np.ascontiguousarray(values[:, by_latitude])  # so that sums do not depend on the order of the source
     values, notes = _without_repeats(values, template, subject)
     name, units = (None if text is None else str(text) for text in (data.name, data.attrs.get("units")))
     return GridData(axes, values, name, units, notes, template)
@@ -129,7 +135,7 @@ def read_grid(data: xarray.DataArray) -> GridData:
 def axes_of(
     grid: xarray.DataArray | xarray.Dataset | tuple[Any, Any] | Mapping[str, Any],
 ) -> tuple[GridAxes, Template]:
-    """The cells of a DataArray, of the coordinates of a Dataset, or of one-dimensional (lon, lat); reads no values."""
+    """The cells of a DataArray, of a Dataset, or of one-dimensional (lon, lat). Values are not read."""
     xr = require("xarray", "geo", _FIELD)
     sizes: dict[Any, int] | None = None
     attrs: dict[str, Any] = {}
@@ -150,12 +156,12 @@ def axes_of(
     latitude, longitude = (find_coordinate(coords, kind, subject) for kind in ("latitude", "longitude"))
     sizes = {dim: coords.sizes[dim] for dim in (latitude, longitude)} if sizes is None else sizes
     coords = coords.drop_dims([dim for dim in coords.dims if dim not in sizes]).compute()
-    rising, rows = sort_latitudes(degrees(coords[latitude], subject), latitude, subject)
+    latitudes, rows = sort_latitudes(degrees(coords[latitude], subject), latitude, subject)
     longitudes = degrees(coords[longitude], subject)
     first, columns = merge_meridians(longitudes, longitude, subject)
     frame = xr.DataArray(np.broadcast_to(False, tuple(sizes.values())), coords.coords, tuple(sizes), attrs=attrs)
     lattice = find_lattice(longitudes[first])
-    axes = GridAxes(rising, longitudes[first], None if lattice is None else lattice[0])
+    axes = GridAxes(latitudes, longitudes[first], None if lattice is None else lattice[0])
     return axes, Template(frame, latitude, longitude, rows, columns)
 
 
@@ -171,9 +177,9 @@ def to_dataarray(
     Attributes that describe the values of the source (units, standard_name, valid_range, ...) are left out.
     """
     frame = template.frame
-    whole = values[..., template.rows[:, None], template.columns]
+    cells = values[..., template.rows[:, None], template.columns]
     sorted_frame = frame.transpose(*template.extra, template.latitude, template.longitude, transpose_coords=False)
-    result = sorted_frame.copy(data=whole.reshape(sorted_frame.shape)).transpose(*frame.dims, transpose_coords=False)
+    result = sorted_frame.copy(data=cells.reshape(sorted_frame.shape)).transpose(*frame.dims, transpose_coords=False)
     attrs = {key: value for key, value in frame.attrs.items() if key not in _OF_VALUES}
     attrs |= {key: value for key, value in (("units", units), ("long_name", long_name)) if value is not None}
     result.attrs = attrs
@@ -196,7 +202,7 @@ def grid_from_points(lon: Array, lat: Array, y: Array, noise: Array | None = Non
     if lattice is None or np.abs(lat).max() > 90:
         return None
     places, first = np.unique(places_on(distinct, *lattice), return_index=True)
-    by_longitude = np.argsort(first)  # `distinct` rises: so do the longitudes that come first at their places
+    by_longitude = np.argsort(first)  # `distinct` ascends, and so do the first longitudes of the lattice places
     longitudes = distinct[first[by_longitude]]
     levels = np.unique(lat)
     new = np.concatenate(([True], np.diff(levels) > SAME_DEGREES))
@@ -219,19 +225,18 @@ def grid_from_points(lon: Array, lat: Array, y: Array, noise: Array | None = Non
 
 
 def _without_repeats(values: Array, template: Template, subject: str) -> tuple[Array, tuple[str, ...]]:
-    """Values without the columns that repeat a meridian, if they agree; and notes on them."""
+    """The values without columns that repeat a meridian, and notes on these. Raises a ValueError if repeats differ."""
     _, first = np.unique(template.columns, return_index=True)
-    notes = []
     if len(first) == len(template.columns):
         return values, ()
-    longitudes = template.frame[template.longitude].values
+    longitudes, notes = template.frame[template.longitude].values, []
     for later in np.setdiff1d(np.arange(len(template.columns)), first):
         earlier = first[template.columns[later]]
         a, b = values[..., earlier], values[..., later]
         pair = f"the columns at {template.longitude} = {longitudes[earlier]:g} and {longitudes[later]:g}"
-        both = ~(np.isnan(a) | np.isnan(b))
-        gap = np.abs(a - b)[both]
-        if gap.size and gap.max() > _REPEATED * max(np.abs(a[both]).max(), np.abs(b[both]).max()):
+        present = ~(np.isnan(a) | np.isnan(b))
+        gap = np.abs(a - b)[present]
+        if gap.size and gap.max() > _REPEATED * max(np.abs(a[present]).max(), np.abs(b[present]).max()):
             raise ValueError(
                 f"{pair} of {subject} are one meridian, but their values differ by up to {gap.max():g}: drop one of them."
             )
@@ -241,7 +246,7 @@ def _without_repeats(values: Array, template: Template, subject: str) -> tuple[A
 
 
 def _check_fill(values: Array, attrs: Mapping[Any, Any], subject: str) -> None:
-    """Raise if there are values that the attributes call missing: xarray has not decoded them."""
+    """Raise a ValueError if values equal the fill value of the attributes: then xarray has not decoded them."""
     for key in ("_FillValue", "missing_value"):
         for fill in np.atleast_1d(attrs.get(key, np.nan)):
             count = np.count_nonzero(values == fill)

@@ -1,7 +1,7 @@
-"""Kernel and noise of a field as near values tell them, and whether waves can carry such a field.
+"""Kernel and noise of a field learned from nearest neighbours, and how much of such a field waves would miss.
 
-The nearest-neighbour likelihood needs no features: it costs seconds however fine the field is. So it comes before the choice
-between the two ways to fit a field: waves along the parallels, or rows with neighbours.
+The nearest-neighbour likelihood needs no features and takes seconds however fine the field is. So it is computed before the
+choice between waves along the parallels and rows with neighbours (`globe.routes`).
 """
 
 from __future__ import annotations
@@ -15,23 +15,21 @@ import torch
 
 from harmonicgp.features import SparseFeatures
 from harmonicgp.globe.fields import Points
-from harmonicgp.globe.model import globe_kernel
+from harmonicgp.globe.model import gaussian_observation, globe_kernel
 from harmonicgp.inducing import median_distance
 from harmonicgp.kernels.functions import kernel_matrix
 from harmonicgp.kernels.globe import unit_vectors
-from harmonicgp.kernels.profiles import log_scale
-from harmonicgp.likelihoods.observation import observe
 from harmonicgp.training.neighbours import density_alone, gaussian, learn_alone
 from harmonicgp.training.problem import Problem
 
-#: Rows that are looked at, at most, and those of them that judge between kernels.
-SEEN, JUDGES = 50_000, 2_000
-#: Neighbours of a row, steps and rows of a step; the kernel that is chosen has more of both.
+#: The most points that are used, and how many of them are held out to compare kernels.
+SAMPLE, HELD_OUT = 50_000, 2_000
+#: Neighbours of a row, steps, and rows of a step; the best kernel gets MORE_STEPS of MORE_BATCH rows.
 K, STEPS, BATCH = 15, 100, 256
 MORE_STEPS, MORE_BATCH = 150, 512
-#: Adam's rate: three numbers are learned.
+#: Adam's learning rate for the three parameters.
 RATE = 0.125
-#: Places a side of the lattice that stands for features as fine.
+#: Points along a side of the lattice in `LocalModel.residual_share`.
 SIDE = 8
 
 
@@ -42,24 +40,24 @@ class LocalModel:
     name: str  #: of the kernel
     kernel: gpytorch.kernels.ScaleKernel
     s2: float
-    densities: dict[str, float]  #: by kernel that was tried: mean log-density of a value given its nearest
+    densities: dict[str, float]  #: of each kernel that was tried: the mean log density of a value given its neighbours
 
     @property
     def lengthscale(self) -> float:
         """In Earth radii."""
         return float(self.kernel.base_kernel.base_kernel.lengthscale.detach())
 
-    def share_left(self, height: float, width: float, latitude: float) -> float:
-        """The variance, as a share of the noise, that features leave which resolve `height` x `width` degrees.
+    def residual_share(self, height: float, width: float, latitude: float) -> float:
+        """The residual variance of features with a resolution of `height` x `width` degrees, as a share of the noise.
 
-        It is that of a value in the middle of a cell of such a lattice, given the field at the places of the lattice around it.
+        Computed for a point in the middle of a cell of a lattice with that step, given the field at the lattice points around.
         """
         steps = torch.arange(SIDE, dtype=torch.float64, device="cpu") - 0.5 * (SIDE - 1)
         rows, columns = torch.meshgrid(steps * height + latitude, steps * width, indexing="ij")
-        places = torch.stack((columns.ravel(), rows.ravel().clamp(-90.0, 90.0)), 1)
-        middle = places.new_tensor([[0.0, latitude]])
+        lattice = torch.stack((columns.ravel(), rows.ravel().clamp(-90.0, 90.0)), 1)
+        middle = lattice.new_tensor([[0.0, latitude]])
         with torch.no_grad():
-            K, cross = (kernel_matrix(self.kernel, places, other) for other in (places, middle))
+            K, cross = (kernel_matrix(self.kernel, lattice, other) for other in (lattice, middle))
             prior = float(self.kernel.outputscale)
             jitter = 1e-9 * prior * torch.eye(len(K), dtype=K.dtype, device="cpu")
             half = torch.linalg.solve_triangular(torch.linalg.cholesky(K + jitter), cross, upper=False)
@@ -67,19 +65,18 @@ class LocalModel:
 
 
 def local_model(points: Points, names: Sequence[str], seed: int) -> LocalModel:
-    """The kernel among `names` that says most of values given those near them, its parameters and the noise.
+    """The kernel among `names` that best predicts values from their neighbours, its parameters and the noise.
 
-    `points` have one value each, less their mean function.
+    `points` have one value each, without the mean function.
     """
     generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(points.X), generator=generator, device="cpu")[:SEEN]
-    some = points.some(order)
-    judges = min(JUDGES, len(some.X) // 4) if len(names) > 1 else 0
-    problems = {name: _problem(some, name, seed) for name in names}
+    sample = points.part(torch.randperm(len(points.X), generator=generator, device="cpu")[:SAMPLE])
+    held_out = min(HELD_OUT, len(sample.X) // 4) if len(names) > 1 else 0
+    problems = {name: _problem(sample, name, seed) for name in names}
     densities = {}
-    for name, problem in problems.items() if judges else ():
-        learn_alone(problem.part(slice(0, problem.N - judges)), K, STEPS, RATE, seed, BATCH)
-        densities[name] = density_alone(problem, K, problem.N - judges)
+    for name, problem in problems.items() if held_out else ():
+        learn_alone(problem.part(slice(0, problem.N - held_out)), K, STEPS, RATE, seed, BATCH)
+        densities[name] = density_alone(problem, K, problem.N - held_out)
     best = max(names, key=lambda name: densities.get(name, 0.0))
     problem = problems[best]
     learn_alone(problem, K, MORE_STEPS, RATE, seed, MORE_BATCH)
@@ -89,12 +86,10 @@ def local_model(points: Points, names: Sequence[str], seed: int) -> LocalModel:
 
 
 def _problem(points: Points, name: str, seed: int) -> Problem:
-    """Values and a kernel to learn; the problem has features for form's sake."""
+    """The values and a kernel to learn. The features are not used, but a `Problem` needs some."""
     variance = max(float(points.values.double().var(unbiased=False)), 1e-12)
     lengthscale = max(0.3 * float(median_distance(unit_vectors(points.X), seed=seed)), 1e-6)
     kernel = globe_kernel(name, lengthscale, variance)
-    with torch.device("cpu"):
-        likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=log_scale(1e-6 * variance)).double()
-    likelihood.noise = torch.tensor(0.1 * variance, dtype=torch.float64, device="cpu")
+    observation = gaussian_observation(0.1 * variance, 1e-6 * variance)
     features = SparseFeatures(kernel, points.X[:1], learn_inducing=False)
-    return Problem(features, observe(likelihood), points.X, points.values, None, points.noise, "tight")
+    return Problem(features, observation, points.X, points.values, None, points.noise, "tight")

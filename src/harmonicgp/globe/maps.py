@@ -1,6 +1,6 @@
-"""Pictures of fields on the globe: equirectangular maps with coasts, and zonal spectra.
+"""Pictures of fields on the globe: equirectangular maps with coastlines, and zonal spectra.
 
-The coast is the line of height zero of the relief that the library ships; nothing is downloaded.
+The coastline is the contour of height zero of the relief in the library; nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: The most cells of a map; larger grids are thinned out.
+#: The most cells of a map; of larger grids only every second, third, ... row and column is drawn.
 MOST_COLUMNS, MOST_ROWS = 1800, 900
 #: The length of the equator in kilometres, for wavelengths.
 EQUATOR = 40030.0
@@ -48,6 +48,10 @@ class Panel:
 
     `kind` is "signed" (colours about zero) or "positive" (from zero, unless the values lie far from it). Without `limits` the
     colours span all but the most extreme half per cent of the values; panels with the same limits have the same colours.
+
+    Examples:
+        >>> Panel("Height", np.zeros((2, 3)), "positive", "km").limits is None
+        True
     """
 
     title: str
@@ -73,18 +77,18 @@ class _Grid:
     columns: Array
     x: Array  #: edges, degrees east, ascending [columns + 1]
     y: Array  #: edges, degrees north, ascending [rows + 1]
-    whole: bool  #: whether the columns go round the globe
+    whole: bool  #: whether the columns go around the globe
 
     @property
     def extent(self) -> tuple[float, float, float, float]:
-        """West, east, south, north of the map, no more than once around and not beyond the poles."""
+        """West, east, south and north of the map, at most once around the globe and not beyond the poles."""
         west, east = float(self.x[0]), float(self.x[-1])
         east = west + 360 if self.whole else min(east, west + 360)
         return west, east, max(float(self.y[0]), -90.0), min(float(self.y[-1]), 90.0)
 
     @property
     def ratio(self) -> float:
-        """Height by width: true at the middle of a region, and limited so that narrow strips can be seen."""
+        """Height by width: true to scale in the middle of a region, and limited so that narrow strips stay visible."""
         west, east, south, north = self.extent
         stretch = 1.0
         if east - west <= 120:
@@ -95,8 +99,8 @@ class _Grid:
 def draw_maps(path: PathLike, longitudes: Array, latitudes: Array, panels: Sequence[Panel], title: str = "") -> None:
     """Write a PNG with a map for every panel, all on the same grid of longitudes [C] and latitudes [R], in degrees.
 
-    Rows and columns may come in any order and longitudes in any convention: a grid around the globe is drawn from its westernmost
-    longitude in -180..180, a region from its western edge. Missing cells are grey. More than 1800 x 900 cells are thinned out.
+    Rows and columns may have any order and longitudes any convention: a grid around the globe is drawn from its westernmost
+    longitude in -180..180, a region from its western edge. Missing cells are grey. At most 1800 x 900 cells are drawn.
 
     Examples:
         >>> import tempfile
@@ -134,10 +138,10 @@ def draw_maps(path: PathLike, longitudes: Array, latitudes: Array, panels: Seque
 
 
 def draw_spectrum(path: PathLike, power: Array, data_power: Array | None = None, title: str = "") -> None:
-    """Write a PNG with the power [T + 1] of the frequencies t = 0..T of the longitude, and that of the data if given.
+    """Write a PNG with the power [T + 1] of the frequencies t = 0..T of the longitude, and optionally that of the data.
 
-    Both axes are logarithmic, t = 0 has a strip of its own, and the wavelength at the equator is on top. Powers that are zero,
-    not finite, or below a 10^12th of the largest are left out.
+    Both axes are logarithmic, t = 0 has a separate strip, and the wavelength at the equator is on top. Powers that are zero, not
+    finite, or below 10^-12 of the largest are left out.
 
     Examples:
         >>> import tempfile
@@ -157,9 +161,9 @@ def draw_spectrum(path: PathLike, power: Array, data_power: Array | None = None,
             axis.plot(
                 np.arange(1, len(values)), values[1:], "o-", color=colour, ms=size, lw=1.6 if model else 1.0, label=name
             )
-        seen = np.concatenate([values[np.isfinite(values)] for _, values, _ in curves])
-        low, high = (max(seen.min(), seen.max() * 1e-12), seen.max()) if seen.size else (0.1, 1.0)
-        margin = max((high / low) ** 0.05, 1.3, math.sqrt(10 * low / high))  # ten times at least
+        finite = np.concatenate([values[np.isfinite(values)] for _, values, _ in curves])
+        low, high = (max(finite.min(), finite.max() * 1e-12), finite.max()) if finite.size else (0.1, 1.0)
+        margin = max((high / low) ** 0.05, 1.3, math.sqrt(10 * low / high))  # the axis spans a factor of ten at least
         zero.set(xlim=(-1, 1), yscale="log", ylabel="power")
         zero.set_xticks([0])
         limits = (0.85, 1.15 * max(last, 2))
@@ -167,11 +171,11 @@ def draw_spectrum(path: PathLike, power: Array, data_power: Array | None = None,
         axis.set_xlabel("frequency t of the longitude, waves around the globe")
         _plain_ticks(axis, *limits)
         axis.tick_params(axis="y", which="both", length=0)
-        for each in (zero, axis):
-            each.grid(color="#e6e9ec", lw=0.6)
+        for part in (zero, axis):
+            part.grid(color="#e6e9ec", lw=0.6)
         if len(curves) > 1:
             axis.legend(loc="lower left")
-        if not seen.size:
+        if not finite.size:
             axis.text(0.5, 0.5, "no power", ha="center", va="center", transform=axis.transAxes)
         top = axis.twiny()
         top.set(xscale="log", xlim=limits, xlabel="wavelength at the equator, km")
@@ -198,24 +202,24 @@ def _grid(longitudes: Array, latitudes: Array) -> _Grid:
 
 
 def _eastwards(longitudes: Array) -> tuple[Array, Array, bool]:
-    """The order of the columns from west to east, their longitudes without a jump, and whether they go round the globe."""
+    """The order of the columns from west to east, their longitudes without a jump, and whether they go around the globe."""
     columns, _ = merge_meridians(longitudes, "longitudes", "the map")
     wrapped = np.mod(longitudes + 180, 360) - 180
     order = columns[np.argsort(wrapped[columns], kind="stable")]
     gaps = np.diff(wrapped[order], append=wrapped[order[0]] + 360)  # to the next one east
     whole = len(order) > 1 and bool(gaps.max() < 1.5 * np.median(gaps))
     if not whole:
-        order = np.roll(order, -1 - int(gaps.argmax()))  # begins east of the widest gap
+        order = np.roll(order, -1 - int(gaps.argmax()))  # starts east of the widest gap
     lon = wrapped[order]
     return order, lon + 360 * (lon < lon[0]), whole
 
 
 def _edges(centres: Array, step: float) -> Array:
-    """Edges [n + 1] of cells with centres [n], ascending; a single one is `step` wide."""
+    """Edges [n + 1] of cells with centres [n], ascending; a single cell is `step` wide."""
     if len(centres) == 1:
         return np.array([centres[0] - step / 2, centres[0] + step / 2])
-    beyond = np.pad(centres, 1, mode="reflect", reflect_type="odd")
-    return (beyond[1:] + beyond[:-1]) / 2
+    extended = np.pad(centres, 1, mode="reflect", reflect_type="odd")
+    return (extended[1:] + extended[:-1]) / 2
 
 
 # Drawing --------------------------------------------------------------------------------------------------------------
@@ -223,7 +227,7 @@ def _edges(centres: Array, step: float) -> Array:
 
 @contextmanager
 def _figure(path: PathLike, width: float, height: float, purpose: str) -> Iterator[Figure]:
-    """A figure in our style, written to the path at the end."""
+    """A figure in the style of maps, written to the path at the end."""
     with styled_figure(width, height, _STYLE, purpose) as figure:
         layout: Any = figure.get_layout_engine()
         layout.set(h_pad=0.08, w_pad=0.06)
@@ -234,12 +238,12 @@ def _figure(path: PathLike, width: float, height: float, purpose: str) -> Iterat
 
 def _draw_panel(axis: Axes, panel: Panel, grid: _Grid, relief: Relief) -> None:
     values = np.ma.asarray(panel.values)[np.ix_(grid.rows, grid.columns)].astype(np.float64)
-    values = np.ma.masked_invalid(values)  # on top of a mask that is there
+    values = np.ma.masked_invalid(values)  # in addition to the mask of the panel
     numbers = values.compressed()
     low, high = panel.limits or _limits(numbers, panel.kind)
     axis.set_facecolor(_MISSING)
     image: Any = axis.pcolorfast(grid.x, grid.y, values, cmap=_colours(panel.kind, low, high), vmin=low, vmax=high)
-    image.set_interpolation("antialiased")  # of even grids: thousands of columns on hundreds of dots
+    image.set_interpolation("antialiased")  # grids may have more columns than the picture has pixels
     west, east, south, north = grid.extent
     _draw_coast(axis, relief, grid.extent)
     axis.set(xlim=(west, east), ylim=(south, north), aspect="auto")
@@ -247,8 +251,8 @@ def _draw_panel(axis: Axes, panel: Panel, grid: _Grid, relief: Relief) -> None:
     _degree_ticks(axis, grid)
     if numbers.size:
         bar = axis.inset_axes((1.025, 0.0, 0.025, 1.0))
-        over, under = bool(numbers.max() > high), bool(numbers.min() < low)
-        extend = "both" if over and under else "max" if over else "min" if under else "neither"
+        above, below = bool(numbers.max() > high), bool(numbers.min() < low)
+        extend = "both" if above and below else "max" if above else "min" if below else "neither"
         figure = axis.get_figure()
         assert figure is not None
         figure.colorbar(image, cax=bar, extend=extend, extendfrac=0.03, label=text(panel.units, 24))
@@ -258,7 +262,7 @@ def _draw_panel(axis: Axes, panel: Panel, grid: _Grid, relief: Relief) -> None:
 
 
 def _limits(values: Array, kind: str) -> tuple[float, float]:
-    """The range of the colours: all values but the most extreme half per cent at each end, and never empty."""
+    """The range of the colours: all values except the most extreme half per cent at each end; never empty."""
     if not values.size:
         return (-1.0, 1.0) if kind == "signed" else (0.0, 1.0)
     if kind == "signed":
@@ -266,7 +270,7 @@ def _limits(values: Array, kind: str) -> tuple[float, float]:
         reach = float(np.quantile(size, 0.995)) or float(size.max()) or 1.0
         return -reach, reach
     low, high = (float(limit) for limit in np.quantile(values, [0.005, 0.995]))
-    if high - low <= 1e-9 * max(abs(low), abs(high)):  # one value
+    if high - low <= 1e-9 * max(abs(low), abs(high)):  # a constant
         low, high = min(low, 0.0), max(high, 0.0)
     elif 0 <= low <= high / 2:
         low = 0.0
@@ -274,7 +278,7 @@ def _limits(values: Array, kind: str) -> tuple[float, float]:
 
 
 def _colours(kind: str, low: float, high: float) -> Any:
-    """The colours from low to high; the middle of signed ones is at zero for any limits."""
+    """The colours from low to high; the middle colour of signed maps is at zero for any limits."""
     colours = require("matplotlib", "plot", "a map").colormaps[_COLOURS[kind]]
     if kind == "signed" and low != -high:
         reach = 2 * max(abs(low), abs(high))
@@ -285,7 +289,7 @@ def _colours(kind: str, low: float, high: float) -> Any:
 
 
 def _draw_coast(axis: Axes, relief: Relief, extent: tuple[float, float, float, float]) -> None:
-    """Draw the line of height zero within the extent and a little beyond."""
+    """Draw the contour of height zero within the extent and two degrees around it."""
     west, east, south, north = extent
     lon = np.concatenate([relief.longitude + turn for turn in (-360, 0, 360)])
     columns = np.flatnonzero((lon > west - 2) & (lon < east + 2))
@@ -300,11 +304,16 @@ def _degree_ticks(axis: Axes, grid: _Grid) -> None:
     tickers = require("matplotlib.ticker", "plot", "a map")
     west, east, south, north = grid.extent
     round_steps = [1, 1.5, 2, 3, 5, 10]
-    wide = tickers.MultipleLocator(60) if east - west > 270 else tickers.MaxNLocator(5, steps=round_steps)
-    high = tickers.MultipleLocator(30) if north - south > 120 else tickers.MaxNLocator(5, steps=round_steps)
-    few = tickers.FixedLocator([(south + north) / 2]) if len(grid.rows) == 1 else high
-    axis.xaxis.set_major_locator(tickers.FixedLocator([(west + east) / 2]) if len(grid.columns) == 1 else wide)
-    axis.yaxis.set_major_locator(few)
+    for part, low, high, cells, wide, step in (
+        (axis.xaxis, west, east, grid.columns, 270, 60),
+        (axis.yaxis, south, north, grid.rows, 120, 30),
+    ):
+        if len(cells) == 1:
+            part.set_major_locator(tickers.FixedLocator([(low + high) / 2]))
+        elif high - low > wide:
+            part.set_major_locator(tickers.MultipleLocator(step))
+        else:
+            part.set_major_locator(tickers.MaxNLocator(5, steps=round_steps))
     axis.xaxis.set_major_formatter(tickers.FuncFormatter(lambda x, _: _degree_label((x + 180) % 360 - 180, "WE")))
     axis.yaxis.set_major_formatter(tickers.FuncFormatter(lambda y, _: _degree_label(y, "SN")))
 
@@ -319,7 +328,7 @@ def _degree_label(degrees: float, sides: str) -> str:
 
 
 def _powers(values: Array, name: str) -> Array:
-    """Powers for a logarithmic axis: NaN for zero."""
+    """Powers for a logarithmic axis: NaN in place of zero."""
     powers = np.array(values, np.float64)
     if powers.ndim != 1 or not powers.size:
         raise ValueError(f"{name} must be a list, one number for each frequency t = 0..T; got shape {powers.shape}.")
@@ -330,14 +339,14 @@ def _powers(values: Array, name: str) -> Array:
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10, ... between low and high; only powers of ten if these are many."""
+    """The numbers 1, 2, 5, 10, ... between low and high; only powers of ten if these are many."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     numbers = [k * 10.0**e for e in decades for k in (1, 2, 5) if low <= k * 10.0**e <= high]
     return numbers if len(numbers) <= 14 else [10.0**e for e in decades if low <= 10.0**e <= high]
 
 
 def _plain_ticks(axis: Axes, low: float, high: float, length: float | None = None) -> None:
-    """Label x with round numbers; with a length, with round numbers of length / x."""
+    """Label the x axis with round numbers of x or, with a length, of length / x."""
     numbers = _round_numbers(low, high) if length is None else _round_numbers(length / high, length / low)
     places = numbers if length is None else [length / number for number in numbers]
     axis.set_xticks(places, [f"{number:,.6g}" for number in numbers])

@@ -14,12 +14,18 @@ from torch import Tensor
 from harmonicgp.globe.grids import read_grid
 from harmonicgp.tables.columns import Array
 
-_PARTS = ("rows", "columns", "values")  # of a given field, in a file
+_PARTS = ("rows", "columns", "values")  # of a field, in a file
 
 
 @dataclass(frozen=True)
 class MeanFunction:
-    """The part of the values that is subtracted before they are modelled."""
+    """A function of the place that is subtracted from the values before they are modelled.
+
+    Examples:
+        >>> mean = MeanFunction("constant", np.array([2.0, 0.0, 0.0, 0.0]))
+        >>> mean(np.array([0.0, 45.0]), np.array([10.0, 20.0]))
+        array([2., 2.])
+    """
 
     kind: str  #: "constant", "linear" or "field"
     coefficients: Array  #: [4] of 1 and the three coordinates of the unit sphere
@@ -31,11 +37,11 @@ class MeanFunction:
 
     @classmethod
     def of(cls, mean: Any, latitudes: Array, longitudes: Array, values: Array) -> MeanFunction:
-        """From the argument of the estimator and the data [slices, ...] at places [...], NaN where missing."""
+        """From the argument of the estimator and data [slices, ...] at latitudes and longitudes [...], NaN where missing."""
         if isinstance(mean, str) and mean == "constant":
             return cls("constant", np.array([float(np.nanmean(values)), 0.0, 0.0, 0.0]))
         if isinstance(mean, str) and mean == "linear":
-            counts = np.isfinite(values).sum(0)  # slices that have a value at a place
+            counts = np.isfinite(values).sum(0)  # slices with a value at each place
             average, root = np.nansum(values, axis=0) / np.maximum(counts, 1), np.sqrt(counts)
             basis = linear_basis(latitudes, longitudes) * root[..., None]
             coefficients, *_ = np.linalg.lstsq(basis.reshape(-1, 4), (average * root).ravel(), rcond=None)
@@ -48,14 +54,14 @@ class MeanFunction:
         return cls("field", np.zeros(4), (grid.axes.latitudes, grid.axes.longitudes, grid.values[0]))
 
     def __call__(self, latitudes: Array, longitudes: Array) -> Array:
-        """Its values at places; latitudes and longitudes are broadcast against each other."""
+        """The values at latitudes and longitudes, which are broadcast against each other."""
         latitudes, longitudes = np.broadcast_arrays(latitudes, longitudes)
         if self.field is None:
             return np.asarray(linear_basis(latitudes, longitudes) @ self.coefficients)
         return _interpolate(*self.field, latitudes, longitudes)
 
     def tensors(self) -> dict[str, Tensor]:
-        """For a file, whose header has the kind."""
+        """The tensors for a file. The kind goes into its header."""
         tensors = {"mean.coefficients": torch.from_numpy(self.coefficients)}
         for name, values in zip(_PARTS, self.field or (), strict=False):
             tensors[f"mean.{name}"] = torch.from_numpy(np.ascontiguousarray(values))
@@ -72,13 +78,13 @@ class MeanFunction:
 
 
 def linear_basis(latitudes: Array, longitudes: Array) -> Array:
-    """One and the three coordinates of places on the unit sphere, [..., 4]."""
+    """The constant 1 and the three coordinates of places on the unit sphere, [..., 4]."""
     p, q = np.broadcast_arrays(np.deg2rad(latitudes), np.deg2rad(longitudes))
     return np.stack((np.ones_like(p), np.cos(p) * np.cos(q), np.cos(p) * np.sin(q), np.sin(p)), -1)
 
 
 def _interpolate(rows: Array, columns: Array, values: Array, latitudes: Array, longitudes: Array) -> Array:
-    """Bilinear interpolation; across the date line if the columns cover the circle. Places outside get the nearest cell."""
+    """Bilinear interpolation, across the date line if the columns cover the circle. Outside: the value of the nearest cell."""
     start = columns.min()
     order = np.argsort((columns - start) % 360)
     places = ((columns - start) % 360)[order]

@@ -18,7 +18,7 @@ KERNELS = ("rbf", "matern12", "matern32", "matern52")
 
 
 def _rule(holds: Callable[[Any], bool], words: str) -> Any:
-    """A field with what must hold of its value, and the words for it."""
+    """A dataclass field with a condition on its value, and the condition in words."""
     return field(metadata={"holds": holds, "words": words})
 
 
@@ -45,9 +45,9 @@ def _positive(optional: bool) -> Any:
 
 @dataclass(frozen=True)
 class Options:
-    """Checked arguments of `HarmonicGPGlobe`, which documents them. A size that is "auto" is None here."""
+    """Checked arguments of `HarmonicGPGlobe`, which documents them. A size of "auto" is None here."""
 
-    mean: Any  #: checked when it is read
+    mean: Any  #: checked by `MeanFunction.of`
     random_state: int
     progress: bool
     kernel: str = _one_of("auto", *KERNELS)
@@ -69,7 +69,7 @@ class Options:
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Options:
-        """Check the arguments of the estimator; raises ValueError for the first that is wrong."""
+        """Check the arguments of the estimator; raises a ValueError for the first wrong one."""
         values = {"device": "cpu", "neighbours": "auto", **arguments}  # files of earlier versions have neither
         for name, rule in RULES.items():
             if not rule["holds"](values[name]):
@@ -80,19 +80,25 @@ class Options:
 
     @property
     def of_waves(self) -> list[str]:
-        """Arguments that only a field of waves has, of those that are given."""
+        """Names of the arguments that the user gave and that only maps of waves have."""
         names = ("lengthscale", "field_std", "noise_level", "t_max")
         return [name for name in names if getattr(self, name) is not None]
 
     @property
+    def of_regressor(self) -> dict[str, Any]:
+        """The arguments that a `HarmonicGPRegressor` has too."""
+        names = ("posterior", "bound", "dtype", "random_state", "progress", "device")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def fixed(self) -> tuple[bool, bool, bool]:
-        """Whether lengthscale, variance and noise are given."""
+        """Whether the user gave lengthscale, variance and noise."""
         return self.lengthscale is not None, self.field_std is not None, self.noise_level is not None
 
     def torch_device(self) -> torch.device:
-        """The device that computes: with "auto" CUDA where there is one."""
+        """The device of the computation; "auto" is CUDA if there is one."""
         return pick_device(self.device)
 
 
-#: The rule of each argument that has one.
+#: The conditions on the arguments, by name.
 RULES = {argument.name: argument.metadata for argument in fields(Options) if argument.metadata}

@@ -1,4 +1,4 @@
-"""Grids on which predictions are made, and the labelled form of the results."""
+"""The grids of predictions, and DataArrays of the results."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from harmonicgp.tables.columns import Array
 
 @dataclass(frozen=True)
 class Place:
-    """A grid on which predictions are made. It makes DataArrays of results [slices, rows, columns]."""
+    """A grid on which predictions are made."""
 
     axes: GridAxes
     template: Template  #: of the results; its other dimensions are those of the slices
-    single: tuple[str, ...] = ()  #: dimensions of length one that the results do not have
-    slices: list[int] | None = None  #: of maps: which of the fitted slices are asked for, None for all
-    rows: Any = None  #: of fields with further inputs: all inputs of the cells, [cells, inputs], longitudes last
+    single: tuple[str, ...] = ()  #: dimensions of length one that are dropped from the results
+    slices: list[int] | None = None  #: for maps: the numbers of the requested slices; None for all
+    rows: Any = None  #: for fields with further inputs: the inputs of all cells, [cells, inputs], longitudes last
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of results: slices, rows, columns; the first is -1, for any number."""
+        """The shape of results: any number of slices (-1), rows, columns."""
         return -1, len(self.axes.latitudes), len(self.axes.longitudes)
 
     def labelled(
-        self, values: Array, name: str | None, units: str | None, words: str, first: tuple[str, Array] | None = None
+        self, values: Array, name: str | None, units: str | None, long_name: str, first: tuple[str, Array] | None = None
     ) -> Any:
-        """Results as a DataArray; `first` names one more axis before the slices, with its coordinates."""
+        """Results [slices, rows, columns] as a DataArray; `first` is the name of a further first axis, and its coordinates."""
         frame = self.template.frame if first is None else self.template.frame.expand_dims(dict([first]))
-        return to_dataarray(values, replace(self.template, frame=frame), name, units, words).squeeze(self.single)
+        return to_dataarray(values, replace(self.template, frame=frame), name, units, long_name).squeeze(self.single)
 
 
 def frame_of(sizes: Mapping[str, int], coords: Mapping[str, Array], names: Sequence[str]) -> Any:
     """A DataArray without values on coordinates in degrees; `names` are those of latitude and longitude."""
     xr = require("xarray", "geo", "fields on a grid")
-    places = {dim: (dim, values) for dim, values in coords.items()}
-    frame = xr.DataArray(np.zeros(tuple(sizes.values()), bool), places, tuple(sizes))
+    variables = {dim: (dim, values) for dim, values in coords.items()}
+    frame = xr.DataArray(np.zeros(tuple(sizes.values()), bool), variables, tuple(sizes))
     for name, units in zip(names, ("degrees_north", "degrees_east"), strict=True):
         frame[name].attrs["units"] = units
     return frame
@@ -50,10 +50,10 @@ def frame_of(sizes: Mapping[str, int], coords: Mapping[str, Array], names: Seque
 
 @dataclass(frozen=True)
 class Source:
-    """The coordinates of the maps that were fitted, for predictions that look like them."""
+    """The coordinates of the fitted maps: a prediction on the fitted grid has the same ones."""
 
     names: tuple[str, str]  #: of latitude and longitude
-    dims: tuple[str, ...]  #: the order of these two
+    dims: tuple[str, ...]  #: the two names in the order of the dimensions
     latitudes: Array  #: in the order of the data
     longitudes: Array
     slices: Array  #: coordinates of the slices
@@ -65,7 +65,7 @@ class Source:
 
     @classmethod
     def of(cls, grid: GridData, by: str | None) -> Source:
-        """Of maps that were read from a DataArray."""
+        """From maps that were read from a DataArray."""
         template = grid.template
         assert template is not None
         names = template.latitude, template.longitude
@@ -75,29 +75,29 @@ class Source:
         return cls(names, dims, latitudes, longitudes, slices, by)
 
     def place(self, where: Any) -> Place:
-        """The grid that a prediction is asked for; None is the fitted grid. `where` may choose among the slices."""
+        """The grid of a prediction at `where`, which may select slices; None is the fitted grid."""
         axes, template = axes_of(self._frame() if where is None else where)
         by = self.by
         if by is None or not hasattr(where, "dims") or (by not in where.dims and by not in where.coords):
             return Place(axes, template.with_slices(by, self.slices))
-        chosen = self._find_slices(by, where)
-        return Place(axes, template.with_slices(by, self.slices[chosen]), () if by in where.dims else (by,), chosen)
+        slices = self._find_slices(by, where)
+        return Place(axes, template.with_slices(by, self.slices[slices]), () if by in where.dims else (by,), slices)
 
     def _find_slices(self, by: str, where: Any) -> list[int]:
-        """The slices that a DataArray or Dataset asks for, by their coordinates."""
+        """The numbers of the slices whose coordinates a DataArray or Dataset has."""
         if by not in where.coords:
             if where.sizes[by] != len(self.slices):
                 raise ValueError(
                     f"{by} has no coordinates: give all {len(self.slices)} slices that were fitted, or name them."
                 )
             return list(range(len(self.slices)))
-        wanted = np.atleast_1d(where[by].values)
-        matches = wanted[:, None] == self.slices
-        absent = ~matches.any(1)
-        if absent.any():
+        coordinates = np.atleast_1d(where[by].values)
+        matches = coordinates[:, None] == self.slices
+        missing = ~matches.any(1)
+        if missing.any():
             raise ValueError(
-                f"no slice was fitted for {by} = {wanted[absent][0]}: predictions are for the {len(self.slices)} slices from "
-                f"{self.slices[0]} to {self.slices[-1]}. Fit without by= to make {by} an input."
+                f"no slice was fitted for {by} = {coordinates[missing][0]}: predictions are for the {len(self.slices)} slices "
+                f"from {self.slices[0]} to {self.slices[-1]}. Fit without by= to make {by} an input."
             )
         return [int(number) for number in matches.argmax(1)]
 
@@ -125,7 +125,7 @@ class Source:
 
 
 def place_of(source: Source | None, where: Any) -> Place:
-    """The grid that a prediction of maps, or of points where there is no source, is asked for; None is the fitted grid."""
+    """The grid of a prediction at `where`; None is the fitted grid, which a model fitted to points does not have."""
     if source is not None:
         return source.place(where)
     if where is None:

@@ -1,4 +1,4 @@
-"""What a user passes to `fit`, read into one of three values: maps on a grid, scattered points, or a table of cells."""
+"""The data of `HarmonicGPGlobe.fit`, read into one of three values: maps on a grid, scattered points, or a table of cells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harmonicgp.tables.columns import Array
 from harmonicgp.tables.inputs import moments
 
 _LARGEST = 1e150  # numbers up to here can be squared
-_SAME_PLACE = 1e-5  # degrees between coordinates of the data and of known errors that are the same
+_SAME_PLACE = 1e-5  # degrees up to which coordinates of the data and of known errors count as equal
 
 
 def read(data: Any, y: Any, noise_std: Any, by: str | None) -> GridData | Points | CellTable:
@@ -26,9 +26,9 @@ def read(data: Any, y: Any, noise_std: Any, by: str | None) -> GridData | Points
         (data, covariates), y = split_dataset(data, y), None
     if y is not None:
         return _read_points(data, y, noise_std, by)
-    further = covariates or _has_inputs(data, by)
-    values = CellTable.of(data, covariates) if further else read_grid(data)
-    return values if noise_std is None else replace(values, noise=known_variances(noise_std, data))
+    has_inputs = bool(covariates) or _has_inputs(data, by)
+    noise = None if noise_std is None else known_variances(noise_std, data)
+    return CellTable.of(data, covariates, noise) if has_inputs else replace(read_grid(data), noise=noise)
 
 
 def _read_points(data: Any, y: Any, noise_std: Any, by: str | None) -> GridData | Points:
@@ -36,16 +36,16 @@ def _read_points(data: Any, y: Any, noise_std: Any, by: str | None) -> GridData 
     y = check_values(y, len(X))
     if by is not None:
         raise ValueError("by= takes slices of a DataArray; points have none.")
-    errors = None if noise_std is None else known_variances(noise_std, y)
-    grid = grid_from_points(X[:, 0], X[:, 1], y, errors)
+    noise = None if noise_std is None else known_variances(noise_std, y)
+    grid = grid_from_points(X[:, 0], X[:, 1], y, noise)
     if grid is not None:
         return grid
-    noise = None if errors is None else torch.from_numpy(errors)
-    return Points(torch.from_numpy(X.copy()), torch.from_numpy(y.copy())[None], noise)
+    variances = None if noise is None else torch.from_numpy(noise)
+    return Points(torch.from_numpy(X.copy()), torch.from_numpy(y.copy())[None], variances)
 
 
 def _has_inputs(data: Any, by: str | None) -> bool:
-    """Whether a DataArray varies along dimensions other than those of a map and that of its slices."""
+    """Whether a DataArray has dimensions besides those of a map and that of its slices."""
     if not hasattr(data, "dims"):
         return False
     _, template = axes_of(data)
@@ -56,14 +56,14 @@ def _has_inputs(data: Any, by: str | None) -> bool:
 
 
 def known_variances(noise_std: Any, data: Any) -> Array:
-    """Standard errors as variances, in the rows, columns and slices in which the data are read.
+    """Standard errors as variances, in the order in which the data are read, [slices, rows, columns].
 
-    `noise_std` is one number, an array in the shape of the data, or, for a DataArray, another DataArray whose places are matched
-    by their coordinates.
+    `noise_std` is a number, an array in the shape of the data, or, for a DataArray, another DataArray, which is matched by its
+    coordinates.
     """
     if hasattr(noise_std, "dims"):
         if not hasattr(data, "dims"):
-            raise ValueError("noise_std of points is a number, or an array with one for each.")
+            raise ValueError("noise_std of points must be a number, or an array with one number for each point.")
         values = _at_places_of(noise_std, data)
     else:
         values = np.asarray(noise_std, np.float64)
@@ -85,34 +85,34 @@ def known_variances(noise_std: Any, data: Any) -> Array:
 
 
 def _at_places_of(field: Any, data: Any) -> Array:
-    """The values of a DataArray at the coordinates of another, in its shape."""
-    unknown = [str(dim) for dim in field.dims if dim not in data.dims]
-    if unknown:
-        raise ValueError(f"noise_std has the dimensions {', '.join(unknown)}, which the data have not.")
+    """The values of a DataArray at the coordinates of the data, in the shape of the data."""
+    extra = [str(dim) for dim in field.dims if dim not in data.dims]
+    if extra:
+        raise ValueError(f"noise_std has the dimensions {', '.join(extra)}, which the data have not.")
     _, template = axes_of(data)
     for dim in field.dims:
         if dim not in field.coords or dim not in data.coords:
             if field.sizes[dim] != data.sizes[dim]:
-                raise ValueError(f"noise_std has {field.sizes[dim]} places along {dim}, the data {data.sizes[dim]}.")
+                raise ValueError(f"noise_std has {field.sizes[dim]} indices along {dim}, the data {data.sizes[dim]}.")
             continue
-        targets, places = data[dim].values, field[dim].values
+        targets, coordinates = data[dim].values, field[dim].values
         if dim in (template.latitude, template.longitude):
-            distance = np.abs(targets[:, None].astype(np.float64) - places.astype(np.float64))
+            distance = np.abs(targets[:, None].astype(np.float64) - coordinates.astype(np.float64))
             distance = np.minimum(distance % 360, -distance % 360) if dim == template.longitude else distance
             nearest, matches = distance.argmin(1), distance.min(1) < _SAME_PLACE
         else:
-            order = np.argsort(places, kind="stable")
-            nearest = order[np.searchsorted(places[order], targets).clip(0, len(places) - 1)]
-            matches = places[nearest] == targets
+            order = np.argsort(coordinates, kind="stable")
+            nearest = order[np.searchsorted(coordinates[order], targets).clip(0, len(coordinates) - 1)]
+            matches = coordinates[nearest] == targets
         if not matches.all():
-            raise ValueError(f"noise_std has no place for {dim} = {targets[~matches][0]} of the data.")
+            raise ValueError(f"noise_std has no value at {dim} = {targets[~matches][0]} of the data.")
         field = field.isel({dim: nearest})
     plain = field.drop_vars(list(field.coords)).astype(float)
     return np.array(plain.broadcast_like(data.drop_vars(list(data.coords))).transpose(*data.dims).values)
 
 
 def standard_deviation(values: Array) -> float:
-    """The standard deviation of the values that are there, 1 for a constant; raises for numbers that cannot be squared."""
+    """The standard deviation of the values that are not NaN, 1 for a constant; raises for numbers that cannot be squared."""
     present = values[np.isfinite(values)]
     largest = float(np.abs(present).max()) if len(present) else 0.0
     if largest > _LARGEST:
@@ -123,19 +123,19 @@ def standard_deviation(values: Array) -> float:
 
 
 def check_values(y: Any, n: int) -> Array:
-    """The values of n points, or a clear error."""
+    """The values of n points as an array [n]; raises a ValueError for anything else."""
     values = np.asarray(y, np.float64)
     if values.shape != (n,) or not np.isfinite(values).all():
         raise ValueError(
-            f"y must be {n} finite numbers, one a point; got shape {values.shape}: drop points without one."
+            f"y must be {n} finite numbers, one for each point; got shape {values.shape}: drop points without a value."
         )
     return values
 
 
 def check_points(X: Any, names: Sequence[str] = ("longitude", "latitude")) -> Array:
-    """Points [n, inputs], longitude and latitude in degrees first, or a clear error.
+    """Points as an array [n, inputs], longitude and latitude in degrees first; raises a ValueError for anything else.
 
-    Two columns of a data frame are taken by their names where these say longitude and latitude.
+    In a data frame the columns of longitude and latitude are found by their names.
     """
     if hasattr(X, "columns") and len(names) == 2:
         columns = {str(c).lower()[:3]: c for c in X.columns}
@@ -143,8 +143,8 @@ def check_points(X: Any, names: Sequence[str] = ("longitude", "latitude")) -> Ar
             X = X[[columns["lon"], columns["lat"]]]
     points = np.asarray(X, np.float64)
     if points.ndim != 2 or points.shape[1] != len(names) or not len(points):
-        more = "" if len(names) > 2 else " For points with further columns use HarmonicGPRegressor."
-        raise ValueError(f"points are [n, {len(names)}]: {', '.join(names)}; got shape {points.shape}.{more}")
+        hint = "" if len(names) > 2 else " For points with further columns use HarmonicGPRegressor."
+        raise ValueError(f"points are [n, {len(names)}]: {', '.join(names)}; got shape {points.shape}.{hint}")
     if not np.isfinite(points).all():
         raise ValueError("points must be finite longitudes and latitudes: drop the others.")
     if np.abs(points[:, 1]).max() > 90 + 1e-9:
@@ -154,5 +154,5 @@ def check_points(X: Any, names: Sequence[str] = ("longitude", "latitude")) -> Ar
 
 
 def are_points(where: Any) -> bool:
-    """Whether these are points [n, inputs], and not a grid."""
+    """Whether an argument of a prediction is points [n, inputs], and not a grid."""
     return not isinstance(where, tuple) and not hasattr(where, "dims") and where is not None and np.ndim(where) == 2

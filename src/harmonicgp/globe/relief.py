@@ -1,4 +1,4 @@
-"""The relief of the Earth at one degree, shipped with the library (ETOPO5, NOAA, public domain)."""
+"""The relief of the Earth at one degree, part of the library (ETOPO5, NOAA, public domain)."""
 
 from __future__ import annotations
 

@@ -23,10 +23,10 @@ from harmonicgp.likelihoods.observation import Bound, GaussianObservation
 
 @dataclass(frozen=True)
 class Passes:
-    """How passes over the data are made."""
+    """Settings of the passes over the data."""
 
     chunk_size: int = 4096  #: rows at a time
-    dense: bool | None = None  #: whether the F x F matrix is formed; None where it fits
+    dense: bool | None = None  #: whether to compute the F x F matrix; None: if it fits into memory
     tolerance: float = 1e-6  #: of conjugate gradients
 
 
@@ -44,9 +44,19 @@ def collapsed_bound(
 ) -> ClosedForm:
     """The optimal posterior and the bound on log p(y) for Gaussian noise, all rows X [N, d], y [P, N].
 
-    X may also be a `GlobeGrid` with values y [P, rows, columns]; `counts` are zero where a cell is missing. `noise` are known
-    noise variances of the rows. With `gradient` the gradients of the *negative* bound are added to the parameters' `.grad`,
-    ready for a minimiser: one more pass, in chunks, with q held at its optimum.
+    X may also be a `GlobeGrid` with values y [P, rows, columns]; `counts` are zero for missing cells. `noise` are known
+    noise variances of the rows. With `gradient`, a second pass in chunks adds the gradients of the *negative* bound to the
+    `.grad` of the parameters, as a minimiser needs them; q stays at its optimum.
+
+    Examples:
+        >>> import gpytorch, torch
+        >>> from harmonicgp.features import SparseFeatures
+        >>> from harmonicgp.likelihoods import observe
+        >>> X = torch.linspace(0, 1, 20)[:, None]
+        >>> features = SparseFeatures(gpytorch.kernels.RBFKernel(), X[::4])
+        >>> form = collapsed_bound(features, observe(gpytorch.likelihoods.GaussianLikelihood()), X, X.sin().mT)
+        >>> form.posterior.mean_vector().shape
+        torch.Size([1, 5])
     """
     passes = Passes() if passes is None else passes
     if not isinstance(observation, GaussianObservation):
@@ -71,7 +81,7 @@ def collapsed_bound(
         pieces = ((features(X[rows]), rows) for rows in chunks(len(X), size)) if gradient else ()
     for evaluation, rows in pieces:
         mean, variance = form.posterior.moments(evaluation)
-        known = None if noise is None else noise[rows]
-        terms = observation.terms(y[:, rows], mean, variance, evaluation.residual, bound, known)
+        row_noise = None if noise is None else noise[rows]
+        terms = observation.terms(y[:, rows], mean, variance, evaluation.residual, bound, row_noise)
         (-(terms if counts is None else terms * counts[rows]).sum()).backward()
     return form

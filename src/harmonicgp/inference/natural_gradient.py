@@ -1,11 +1,11 @@
-"""Natural-gradient steps for any likelihood, in which coupled blocks do not diverge.
+"""Natural-gradient steps for any likelihood that do not diverge for coupled blocks.
 
 With e_n = E_q log p(y_n | f_n), g_n = d e_n / d mean_n and lambda_n = -2 d e_n / d variance_n (clipped at zero),
 
     Lambda_b <- (1 - rho) Lambda_b + rho (I + N/B sum_n lambda_n a_bn a_bn').
 
-The means of the blocks are coupled by the data. Stepping each by itself is block Jacobi, which diverges for rho above
-2 / blocks when the blocks are strongly coupled. Instead the joint mean takes a proximal step: it minimises
+The data couple the means of the blocks. Separate steps would be block Jacobi, which diverges for strongly coupled blocks and rho
+above 2 / blocks. Instead the joint mean takes a proximal step: it minimises
 
     rho (batch estimate of the negative bound, quadratic at q) + (1 - rho)/2 |mu - mu_old|^2 in the metric Lambda_old,
 
@@ -13,10 +13,10 @@ that is, it solves
 
     [(1 - rho) Lambda_old + rho (I + N/B A lambda A')] mu = (1 - rho) Lambda_old mu_old + rho N/B A (g + lambda A'mu_old)
 
-over all blocks. The block diagonal of this matrix is the new Lambda, so conjugate gradients preconditioned with it take a
-few iterations. On full data and under Gaussian noise, where the bound is quadratic, the error shrinks by
-1 / (1 + rho/(1-rho) * eigenvalue) in every direction: convergence for every 0 < rho <= 1, whatever the coupling. For other
-likelihoods the caller guards the step (`training.problem`). With one block it is the ordinary natural-gradient step.
+over all blocks. The block diagonal of this matrix is the new Lambda, so conjugate gradients with this preconditioner take a few
+iterations. For full data and Gaussian noise the bound is quadratic, and the error shrinks by 1 / (1 + rho/(1-rho) * eigenvalue)
+in every direction: the steps converge for every 0 < rho <= 1 and any coupling. For other likelihoods the caller checks the step
+(`training.problem`). With one block it is the ordinary natural-gradient step.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def _solved(C: Tensor, u: Tensor) -> Tensor:
 
 def _precisions(a: Tensor, Lambda: Tensor, lam: Tensor, scale: float, rho: float) -> tuple[Tensor, Tensor]:
     """(1 - rho) Lambda + rho (I + scale a lambda a') and its Cholesky factor, [P or 1, blocks, f, f]; a is [blocks, f, B]."""
-    level = float(lam.flatten()[0])
-    even = bool((lam == level).all())  # one noise for all rows, none repeated: no weights
-    root = None if even else lam.sqrt()[:, None, None, :].to(a.dtype)
-    weight = rho * scale * (level if even else 1.0)
+    first = float(lam.flatten()[0])
+    is_constant = bool((lam == first).all())  # as for one noise and no repeated rows: no weights are needed
+    root = None if is_constant else lam.sqrt()[:, None, None, :].to(a.dtype)
+    weight = rho * scale * (first if is_constant else 1.0)
     new, C = torch.empty_like(Lambda), torch.empty_like(Lambda)
     info = torch.zeros(Lambda.shape[:2], dtype=torch.int32, device=Lambda.device)
 
@@ -75,7 +75,7 @@ def _precisions(a: Tensor, Lambda: Tensor, lam: Tensor, scale: float, rho: float
 
     in_blocks(work, len(a), a.shape[1])
     if bool(info.any()):
-        raise torch.linalg.LinAlgError("a precision has no Cholesky factor: the step was too long.")  # type: ignore[attr-defined]
+        raise torch.linalg.LinAlgError("a precision has no Cholesky factor: the step is too long.")  # type: ignore[attr-defined]
     return new, C
 
 
@@ -90,27 +90,35 @@ def natural_gradient_step(
     max_iterations: int = 12,
     tolerance: float = 1e-3,
 ) -> Posterior:
-    """A new posterior after one step of length rho on a batch.
+    """The posterior after one step of length rho on a batch.
 
-    `evaluation` has the batch's features (no gradient is taken), `g` and `lam` [P, B] are the sites at the present posterior,
-    `scale` is N/B.
+    `evaluation` has the features of the batch (without gradients), `g` and `lam` [P, B] are the slopes of the likelihood at the
+    current posterior (`Observation.sites`), `scale` is N/B.
+
+    Examples:
+        >>> import gpytorch
+        >>> from harmonicgp.features import SparseFeatures
+        >>> features = SparseFeatures(gpytorch.kernels.RBFKernel(), torch.randn(3, 2))
+        >>> q = Posterior.prior(features.shapes, shared=True)
+        >>> g, lam = torch.randn(1, 8), torch.ones(1, 8)
+        >>> natural_gradient_step(q, features(torch.randn(8, 2)), g, lam, scale=1.0, rho=0.5).mean_vector().shape
+        torch.Size([1, 3])
     """
     if not 0 < rho <= 1:
         raise ValueError(f"the step length rho must be in (0, 1]; got {rho}.")
     features = evaluation.detach() if posterior.family == "block" else evaluation.detach().joined()
     stacks, lam = features.stacks, lam.detach().clamp_min(0.0)
-    lam_precision = lam[: len(posterior.precisions[0])]  # one for all outputs where they share a precision
-    new = [
-        _precisions(a, Lambda, lam_precision, scale, rho)
-        for a, Lambda in zip(stacks, posterior.precisions, strict=True)
+    by_precision = lam[: len(posterior.precisions[0])]  # one row if the outputs share a precision
+    pairs = [
+        _precisions(a, Lambda, by_precision, scale, rho) for a, Lambda in zip(stacks, posterior.precisions, strict=True)
     ]
-    precisions, factors = (tuple(part) for part in zip(*new, strict=True))
+    precisions, factors = (tuple(part) for part in zip(*pairs, strict=True))
 
     means, old = posterior.means, posterior.precisions
     mu = posterior.mean_vector()
     target = scale * (g.detach() + lam * features.project(mu))  # [P, B]
     rhs = [_back(a, rho * target, u, Lambda, rho) for a, u, Lambda in zip(stacks, means, old, strict=True)]
-    if sum(len(a) for a in stacks) == 1:  # one block: its own solve is the joint one
+    if sum(len(a) for a in stacks) == 1:  # one block: the joint system is that of the block
         (b,), (C,) = rhs, factors
         mean = torch.cholesky_solve(b[..., None], C.expand(*b.shape[:2], *C.shape[2:]))[..., 0]
         return Posterior(posterior.family, (mean,), precisions, factors)
@@ -123,7 +131,7 @@ def natural_gradient_step(
         ])  # fmt: skip
 
     candidate = Posterior(posterior.family, means, precisions, factors).working_in(features.dtype)
-    preconditioner = candidate.roots(features.dtype).stacks  # it need not be exact
+    preconditioner = candidate.roots(features.dtype).stacks  # low precision is enough
 
     def precondition(v: Tensor) -> Tensor:
         parts = zip(split_coefficients(v, features.shapes), preconditioner, strict=True)

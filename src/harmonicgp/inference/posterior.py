@@ -1,14 +1,14 @@
-"""Gaussian posteriors over the white coordinates v: what inference asks of one, and the family by precisions.
+"""Gaussian posteriors over the white coordinates v: their common interface, and the posterior stored by precisions.
 
     q(v) = prod_b N(mu_b, Lambda_b^{-1})        KL(q || N(0, I)) does not depend on the kernel
 
-Several outputs have independent posteriors and share the features: every tensor has the outputs P as its first axis. Other
-families are in `inference.covariances` (by roots of covariances) and `inference.closed_form` (joint and streamed).
+Several outputs have independent posteriors and share the features: the first axis of every tensor is the outputs, P. Other
+posteriors are in `inference.covariances` (roots of covariances, deviations) and `inference.closed_form` (streamed).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias
 
@@ -21,6 +21,7 @@ from harmonicgp.features.evaluation import (
     Evaluation,
     Roots,
     Shapes,
+    diagonal_blocks,
     join_coefficients,
     split_coefficients,
 )
@@ -29,7 +30,7 @@ Family: TypeAlias = Literal["block", "joint"]
 
 
 class VariationalPosterior(Protocol):
-    """What every posterior can do; features come as an `Evaluation`, dense or as waves."""
+    """The interface of all posteriors. Features come as an `Evaluation`, dense or as waves."""
 
     @property
     def n_outputs(self) -> int:
@@ -39,13 +40,26 @@ class VariationalPosterior(Protocol):
         """All means in one axis, [P, F]."""
 
     def moments(self, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-        """The mean a'mu and the variance a'S a of sum_b a_b'v_b, both [P, *cells]; the residual is not in it."""
+        """The mean a'mu and the variance a'S a of sum_b a_b'v_b, both [P, *cells], without the residual."""
 
     def kl(self) -> Tensor:
         """KL(q || N(0, I)), summed over outputs and blocks."""
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """N draws of v, [n, P, F]."""
+        """Samples of v, [n, P, F]."""
+
+
+def block_solver(factors: Sequence[Tensor], shapes: Shapes) -> Callable[[Tensor], Tensor]:
+    """The function v -> Lambda^{-1} v for block-diagonal Lambda, [..., F] to [..., F]."""
+
+    def solve(v: Tensor) -> Tensor:
+        parts = []
+        for part, C, (blocks, f) in zip(v.split([n * f for n, f in shapes], -1), factors, shapes, strict=True):
+            u = part.reshape(-1, blocks, f).permute(1, 2, 0)  # [blocks, f, systems]
+            parts.append(torch.cholesky_solve(u, C).permute(2, 0, 1).reshape(*v.shape[:-1], blocks * f))
+        return torch.cat(parts, -1)
+
+    return solve
 
 
 def check_family(family: str) -> None:
@@ -55,12 +69,12 @@ def check_family(family: str) -> None:
 
 
 def arranged(evaluation: Evaluation, family: Family) -> Evaluation:
-    """The features as the family sees them: as they are, or all as one block."""
+    """The features in the blocks of the family: unchanged for "block", one block of all features for "joint"."""
     return evaluation if family == "block" else evaluation.dense().joined()
 
 
 def _trace(C: Tensor, L: Tensor | None) -> Tensor:
-    """|C^{-1} L|^2 over all blocks, [P or 1, blocks, f, f]; L is the identity if it is None."""
+    """|C^{-1} L|^2 summed over all blocks, for C and L [P or 1, blocks, f, f]; L None is the identity."""
     norms = C.new_empty(C.shape[:2])
     eye = torch.eye(C.shape[-1], dtype=C.dtype, device=C.device)
 
@@ -76,10 +90,10 @@ def _trace(C: Tensor, L: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True)
 class Posterior:
-    """q(v) by means and precisions, one entry a stack. A value: updates make new ones.
+    """q(v) stored by means and precisions, one entry for each stack of blocks. Immutable: updates return a new one.
 
-    `means[i]` is [P, blocks, f], `precisions[i]` [P or 1, blocks, f, f] in float64, `factors` their Cholesky factors. A
-    first axis of 1 says that the outputs share one precision (Gaussian noise). The joint family has one stack of one block.
+    `means[i]` is [P, blocks, f], `precisions[i]` is [P or 1, blocks, f, f] in float64, `factors` are their Cholesky factors.
+    If the first axis of a precision is 1, all outputs share it (Gaussian noise). The joint family has one stack of one block.
 
     Examples:
         >>> import torch
@@ -92,7 +106,7 @@ class Posterior:
     means: tuple[Tensor, ...]
     precisions: tuple[Tensor, ...]
     factors: tuple[Tensor, ...]
-    working: tuple[Tensor, ...] = ()  #: the factors in the precision of the features, where that is another
+    working: tuple[Tensor, ...] = ()  #: the factors in the dtype of the features, if that is not float64
 
     @classmethod
     def prior(
@@ -103,7 +117,7 @@ class Posterior:
         shared: bool = False,
         device: torch.device | str = "cpu",
     ) -> Posterior:
-        """The prior: mean zero, identity precision. `shared`: the outputs have one precision, as under Gaussian noise."""
+        """The prior: mean zero, identity precision. With `shared` the outputs share one precision, as under Gaussian noise."""
         check_family(family)
         if family == "joint":
             shapes = [(1, sum(blocks * size for blocks, size in shapes))]
@@ -116,25 +130,39 @@ class Posterior:
 
     @classmethod
     def from_precisions(cls, family: Family, means: Sequence[Tensor], precisions: Sequence[Tensor]) -> Posterior:
-        """Factorises the precisions, which are at least the identity."""
-        means, precisions = (tuple(t.contiguous() for t in each) for each in (means, precisions))
+        """From means and precisions, which are at least the identity."""
+        means, precisions = tuple(t.contiguous() for t in means), tuple(t.contiguous() for t in precisions)
         return cls(family, means, precisions, tuple(torch.linalg.cholesky(Lambda) for Lambda in precisions))
 
     def settled(self) -> Posterior:
-        """Factorised again, in the way in which a model file is read, so that rounding is the same before and after it."""
+        """Factorised again as when a model file is read, so that saving and loading does not change the rounding."""
         return Posterior.from_precisions(self.family, self.means, self.precisions)
 
+    def with_means(self, mu: Tensor) -> Posterior:
+        """The same precisions with means mu [P, F]."""
+        shapes = [(means.shape[1], means.shape[2]) for means in self.means]
+        return replace(self, means=tuple(split_coefficients(mu, shapes)))
+
     def working_in(self, dtype: torch.dtype) -> Posterior:
-        """The same, with its factors also held in another precision."""
+        """The same posterior, which also stores its factors in another dtype."""
         present = any(factors and factors[0].dtype == dtype for factors in (self.factors, self.working))
-        return self if present else replace(self, working=tuple(converted(C, dtype) for C in self.factors))
+        return self if present else replace(self, working=self.roots(dtype).stacks)
 
     def roots(self, dtype: torch.dtype) -> Roots:
-        """The Cholesky factors in a precision."""
+        """The Cholesky factors in a dtype."""
         for factors in (self.factors, self.working):
             if factors and factors[0].dtype == dtype:
                 return Roots(factors, inverted=True)
         return Roots(tuple(converted(C, dtype) for C in self.factors), inverted=True)
+
+    def logdet(self) -> Tensor:
+        """log|Lambda|, summed over blocks."""
+        return torch.stack([2 * C.diagonal(dim1=-2, dim2=-1).log().sum() for C in self.factors]).sum()
+
+    def solve(self, v: Tensor) -> Tensor:
+        """Lambda^{-1} v, [n, F] -> [n, F], for outputs that share their precision."""
+        shapes = [(C.shape[1], C.shape[2]) for C in self.factors]
+        return block_solver([C[0] for C in self.factors], shapes)(v)
 
     @property
     def n_outputs(self) -> int:
@@ -165,7 +193,7 @@ class Posterior:
         return evaluation.project(self.mean_vector())
 
     def explained(self, A: Tensor) -> Tensor:
-        """A' Lambda^{-1} A for features A [F, n] in float64: the features' part of a covariance, [P or 1, n, n]."""
+        """A' Lambda^{-1} A for features A [F, n] in float64, the part of the features in a covariance: [P or 1, n, n]."""
         total, start = A.new_zeros(1, A.shape[1], A.shape[1]), 0
         for mu, C in zip(self.means, self.factors, strict=True):
             blocks, f = mu.shape[1:]
@@ -180,32 +208,24 @@ class Posterior:
 
         Under a joint posterior the parts are correlated: these variances are marginal and do not add up.
         """
-        features, means, variances = evaluation.dense(), [], []
+        features, every = evaluation.dense(), slice(None)
         if self.family == "block":
-            mus, roots = list(self.means), self.roots(features.stacks[0].dtype)
+            roots = self.roots(features.dtype)
+            parts = [roots.apply(i, every, a).square().sum(2) for i, a in enumerate(features.stacks)]
         else:
-            mus = split_coefficients(self.means[0][:, 0], features.shapes)
-        S = None if self.family == "block" else self.covariances()[0][:, 0]
-        start = 0
-        for i, (a, mu) in enumerate(zip(features.stacks, mus, strict=True)):
-            blocks, f, _ = a.shape
-            mean = torch.einsum("bfn,pbf->pbn", a, mu.to(a.dtype))
-            if S is None:
-                variance = roots.apply(i, slice(0, blocks), a).square().sum(2)
-            else:
-                places = [slice(start + b * f, start + (b + 1) * f) for b in range(blocks)]
-                variance = ((torch.stack([S[:, p, p] for p in places], 1).to(a.dtype) @ a) * a).sum(2)
-            means.append(mean)
-            variances.append(variance.expand_as(mean))
-            start += blocks * f
-        return torch.cat(means, 1), torch.cat(variances, 1)
+            by_output = [diagonal_blocks(S[0], features.shapes) for S in self.covariances()[0]]
+            covariances = [torch.stack(stack).to(features.dtype) for stack in zip(*by_output, strict=True)]
+            parts = [((S @ a) * a).sum(2) for S, a in zip(covariances, features.stacks, strict=True)]
+        variance = torch.cat(parts, 1)
+        mean = features.parts(self.mean_vector(), range(variance.shape[1]))
+        return mean, variance.expand_as(mean)
 
     def kl(self, prior: Posterior | None = None) -> Tensor:
         """KL(q || p), summed over outputs and blocks; p is N(0, I), or another posterior of the same shapes."""
         total = self.means[0].new_zeros(())
         for i, (mu, C) in enumerate(zip(self.means, self.factors, strict=True)):
-            P = mu.shape[0] // C.shape[0]  # how many outputs each precision stands for
-            # with precisions C C' of q and L L' of p: the trace is |C^{-1} L|^2
+            P = mu.shape[0] // C.shape[0]  # outputs that share a precision
+            # with precisions C C' of q and L L' of p the trace is |C^{-1} L|^2
             L = None if prior is None else prior.factors[i].expand_as(C)
             shift = mu if prior is None or L is None else ((mu - prior.means[i])[..., None, :] @ L)[..., 0, :]
             logdet = 2 * C.diagonal(dim1=-2, dim2=-1).log().sum()
@@ -215,7 +235,7 @@ class Posterior:
         return total
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """N draws of v, [n, P, F]."""
+        """Samples of v, [n, P, F]."""
         draws = []
         for mu, C in zip(self.means, self.factors, strict=True):
             white = torch.randn(*mu.shape, n, dtype=mu.dtype, generator=generator, device="cpu").to(mu.device)
@@ -230,7 +250,7 @@ class Posterior:
 
     @classmethod
     def from_state(cls, family: Family, tensors: dict[str, Tensor]) -> Posterior:
-        """What `state` gave."""
+        """The inverse of `state`."""
         check_family(family)
         n = sum(name.startswith("mean.") for name in tensors)
         means, precisions, factors = (

@@ -1,4 +1,4 @@
-"""A frozen predictor: the factorisations done once, the posterior held, nothing cached behind your back."""
+"""A frozen predictor: it factorises once, owns a copy of the features, and has no hidden cache."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from harmonicgp._validation import whole_number
 from harmonicgp.features.base import Features, Whitened
+from harmonicgp.features.evaluation import Evaluation
 from harmonicgp.inference.posterior import VariationalPosterior
 from harmonicgp.inference.sampling import PriorPath
 
@@ -20,10 +21,10 @@ MeanFunction: TypeAlias = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Predictor:
-    """f at new inputs, from features, a posterior and a mean function, all as they were when it was made.
+    """f at new inputs, from features, a posterior and a mean function.
 
-    Inputs are what the features take: points [n, d], or the grid of a globe. Results have the shape of its cells. Later
-    changes of the features' parameters do not reach the predictor: make a new one.
+    Inputs are what the features take: points [n, d], with results [P, n], or a `GlobeGrid`, with results [P, rows, columns].
+    `freeze` copies the features: later changes of their parameters do not change the predictor.
 
     Examples:
         >>> import torch
@@ -62,24 +63,20 @@ class Predictor:
     @torch.no_grad()
     def marginals(self, x: Any) -> tuple[Tensor, Tensor]:
         """The mean and the variance of f, both [P, *cells], in pieces of bounded memory."""
-        self.check(x)
-        out: tuple[Tensor, Tensor] | None = None
-        for place, part in self.features.pieces(x, self.chunk_size):
-            evaluation = self.whitened(part)
+
+        def moments(part: Any, evaluation: Evaluation) -> Tensor:
             mean, variance = self.posterior.moments(evaluation)
-            variance = variance + evaluation.residual.variance
-            if out is None:
-                shape = (len(mean), *self.features.cells(x))
-                out = mean.new_empty(shape), mean.new_empty(shape)
-            out[0][:, *place], out[1][:, *place] = mean + self.prior_mean(part), variance
-        assert out is not None
-        return out
+            total = variance + evaluation.residual.variance
+            return torch.stack([t.to(mean.dtype) for t in (mean + self.prior_mean(part), total)])
+
+        mean, variance = self.assembled(x, moments)
+        return mean, variance
 
     @torch.no_grad()
     def means(self, x: Any) -> Tensor:
         """The mean alone, [P, *cells]."""
-        self.check(x)
-        return self._assembled(x, lambda evaluation: self.posterior.mean(evaluation))
+        u = self.posterior.mean_vector()
+        return self.assembled(x, lambda part, evaluation: evaluation.project(u) + self.prior_mean(part))
 
     @torch.no_grad()
     def covariance(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,43 +96,42 @@ class Predictor:
 
         Blocks of harmonic features come in the order of their frequencies (`HarmonicFeatures.block_frequencies`).
 
-        With the block family the parts are independent: means, and variances with the residual, add up to `marginals`
-        (without the mean function). Under a joint posterior variances are marginal and do not add up.
+        With the block family the parts are independent: means add up to those of `marginals` (without the mean function), and
+        variances with the residual to its variances. Under a joint posterior the variances are marginal and do not add up.
         """
-        self.check(x)
         order = self.features.block_order
-        means, variances, residuals = [], [], []
-        for start in range(0, len(x), self.chunk_size):
-            evaluation = self.whitened.dense(x[start : start + self.chunk_size])
-            mean, variance = self.posterior.components(evaluation)
-            means.append(mean[:, order])
-            variances.append(variance[:, order])
-            residuals.append(evaluation.residual.variance)
-        return torch.cat(means, -1), torch.cat(variances, -1), torch.cat(residuals)
+
+        def parts(_: Any, evaluation: Evaluation) -> Tensor:
+            mean, variance = (t[:, order] for t in self.posterior.components(evaluation))
+            residual = evaluation.residual.variance.to(mean.dtype).expand_as(mean[:, :1])
+            return torch.cat((mean, variance, residual), 1)
+
+        values = self.assembled(x, parts)
+        return values[:, : len(order)], values[:, len(order) : -1], values[0, -1]
 
     @torch.no_grad()
     def block_means(self, x: Any, blocks: Sequence[int]) -> Tensor:
         """The mean of single blocks, by their places in the stacks, [P, len(blocks), *cells]."""
-        self.check(x)
         u = self.posterior.mean_vector()
-        return self._assembled(x, lambda evaluation: evaluation.parts(u, blocks), len(blocks))
+        return self.assembled(x, lambda _, evaluation: evaluation.parts(u, blocks))
 
-    def _assembled(self, x: Any, values: Callable[[Any], Tensor], *middle: int) -> Tensor:
-        """Values of all pieces in their places, [P, *middle, *cells]."""
-        out: Tensor | None = None
+    def assembled(self, x: Any, values: Callable[[Any, Evaluation], Tensor]) -> Tensor:
+        """Compute values [..., *cells] of the inputs x piece by piece, from each piece and its features."""
+        self.check(x)
+        cells, out = self.features.cells(x), None
         for place, part in self.features.pieces(x, self.chunk_size):
-            piece = values(self.whitened(part))
+            piece = values(part, self.whitened(part))
             if out is None:
-                out = piece.new_empty(len(piece), *middle, *self.features.cells(x))
-            out[:, *(slice(None) for _ in middle), *place] = piece
+                out = piece.new_empty(*piece.shape[: -len(cells)], *cells)
+            out[(..., *place)] = piece
         assert out is not None
         return out
 
     def paths(self, n_samples: int, seed: int = 0, n_frequencies: int = 2048) -> SamplePaths:
-        """Functions drawn from the posterior: call the result at any inputs, as often as you like, consistently.
+        """Functions sampled from the posterior. The result can be called at any inputs; repeated calls agree.
 
-        The part that the inducing points leave open is a path of the prior by `n_frequencies` random features, so that its
-        variance is right to about n_frequencies^(-1/2).
+        The residual is a sample path of the prior by `n_frequencies` random features. The relative error of its variance is
+        about n_frequencies^(-1/2).
         """
         return self.draw_paths(n_samples, torch.Generator().manual_seed(seed), n_frequencies)
 
@@ -144,11 +140,9 @@ class Predictor:
         P, d = self.posterior.n_outputs, self.features.inducing_dim
         prior = PriorPath.draw(getattr(self.features.view, "kernel", None), d, n_samples * P, generator, n_frequencies)
         with torch.no_grad():
-            start = torch.cat(
-                [a.flatten(0, 1) for a in self.whitened.project(prior)]
-            )  # the path's own v, [F, samples P]
+            prior_v = torch.cat([a.flatten(0, 1) for a in self.whitened.project(prior)])  # [F, samples P]
             v = self.posterior.sample(n_samples, generator).flatten(0, 1)  # [samples P, F]
-        return SamplePaths(self, prior, v - start.mT.double(), (n_samples, P))
+        return SamplePaths(self, prior, v - prior_v.mT.double(), (n_samples, P))
 
     def check(self, x: Any) -> None:
         """Raise a clear error unless f can be predicted at x."""
@@ -164,7 +158,7 @@ class Predictor:
 
 @dataclass(frozen=True)
 class SamplePaths:
-    """Posterior functions by Matheron's rule: f = prior path + a(x)'(v - the path's own v)."""
+    """Posterior functions by Matheron's rule: f = g + a(x)'(v - v_g), for a path g of the prior with coordinates v_g."""
 
     predictor: Predictor
     prior: PriorPath
@@ -175,21 +169,15 @@ class SamplePaths:
     def __call__(self, x: Any) -> Tensor:
         """The functions at x: [samples, P, *cells]."""
         predictor = self.predictor
-        predictor.check(x)
-        out: Tensor | None = None
-        for place, part in predictor.features.pieces(x, predictor.chunk_size):
-            f = self.prior_at(part) + predictor.whitened(part).project(self.update)
-            values = f.unflatten(0, self.shape)
-            if predictor.mean is not None:
-                values = values + predictor.mean(part)
-            if out is None:
-                out = values.new_empty(*self.shape, *predictor.features.cells(x))
-            out[:, :, *place] = values
-        assert out is not None
-        return out
+
+        def values(part: Any, evaluation: Evaluation) -> Tensor:
+            f = self.prior_at(part) + evaluation.project(self.update)
+            return f.unflatten(0, self.shape) + predictor.prior_mean(part)
+
+        return predictor.assembled(x, values)
 
     def prior_at(self, x: Any) -> Tensor:
-        """The prior's paths at inputs, [samples P, *cells]; a grid is taken row by row."""
+        """The paths of the prior at inputs, [samples P, *cells]; a grid is evaluated row by row."""
         if isinstance(x, Tensor):
             return self.prior(x).mT
         return torch.stack([self.prior(row).mT for row in x.points()], 1)

@@ -1,4 +1,4 @@
-"""Sample paths of the prior: functions one can evaluate anywhere, by random features of the kernel."""
+"""Sample paths of the prior by random features of the kernel: functions that can be evaluated anywhere."""
 
 from __future__ import annotations
 
@@ -12,10 +12,18 @@ from harmonicgp.kernels.records import FeatureMap, random_features
 
 @dataclass(frozen=True)
 class PriorPath:
-    """Functions drawn from (nearly) GP(0, k): f(x) = phi(x) w with random features phi and white weights w.
+    """Approximate samples of GP(0, k): f(x) = phi(x) w with R random features phi and white weights w.
 
-    In posterior sampling they stand for the part of f that the inducing points leave open, so that the error of the random
-    features, of order R^{-1/2}, touches the residual only.
+    In posterior sampling they represent the residual of f. So the error of the random features, of order R^{-1/2}, affects only
+    the residual.
+
+    Examples:
+        >>> import gpytorch
+        >>> path = PriorPath.draw(
+        ...     gpytorch.kernels.RBFKernel(), 2, n_samples=3, generator=torch.Generator(), n_frequencies=16
+        ... )
+        >>> path(torch.zeros(5, 2)).shape
+        torch.Size([5, 3])
     """
 
     feature_map: FeatureMap
@@ -25,7 +33,7 @@ class PriorPath:
     def draw(
         cls, kernel: object, dim: int, n_samples: int, generator: torch.Generator, n_frequencies: int = 2048
     ) -> PriorPath:
-        """Paths on `dim` columns, for a kernel that has random features (`kernels.records`)."""
+        """Random paths on `dim` columns, for a kernel with random features (`kernels.records`)."""
         with torch.no_grad():
             feature_map = random_features(kernel, generator, n_frequencies)
             size = feature_map(torch.zeros(1, dim, dtype=torch.float64, device="cpu")).shape[-1]
@@ -33,5 +41,5 @@ class PriorPath:
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
-        """[..., n, d] -> [..., n, samples]."""
+        """The values of the paths at x, [..., n, d] -> [..., n, samples]."""
         return (self.feature_map(x.double()) @ self.weights).to(x.dtype)

@@ -1,1 +1,1 @@
-"""Model files: one container, and kernels, actions and likelihoods as JSON."""
+"""Model files: the file format, and kernels, actions and likelihoods as JSON."""

@@ -1,11 +1,10 @@
-"""One container for models and checkpoints: a safetensors file with a JSON header and a digest; nothing in it is run.
+"""The file format of models and checkpoints: a safetensors file with a JSON header and a digest. It contains no code.
 
 The metadata of the file has one key, `harmonicgp`, whose text is the JSON object
 
     {"kind": ..., "version": ..., "library": ..., "digest": ..., "header": {...}}
 
-with a SHA-256 over all the rest and over names, dtypes, shapes and bytes of the tensors. Files are written whole or not
-at all.
+The digest is a SHA-256 of the other entries and of names, dtypes, shapes and bytes of the tensors. Files are written atomically.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ from harmonicgp.io.fields import DTYPES
 PathLike: TypeAlias = str | os.PathLike[str]
 
 _KEY = "harmonicgp"
-_LARGEST_HEADER = 100_000_000  # bytes; safetensors reads no more
-_LARGEST_ARRAY = 10_000  # numbers of an array in the header; more belong among the tensors
-_WORD = re.compile(r"[A-Za-z0-9_.+!-]{1,64}")  # of kinds and versions: fit to be shown in a message
+_LARGEST_HEADER = 100_000_000  # bytes; the limit of safetensors
+_LARGEST_ARRAY = 10_000  # numbers of an array in the header; larger arrays belong to the tensors
+_WORD = re.compile(r"[A-Za-z0-9_.+!-]{1,64}")  # kinds and versions, which messages show
 _DTYPES = (*DTYPES.values(), torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 
 
 class ModelFileError(ValueError):
-    """A file cannot be read as what it should be; the message says why, in one line."""
+    """A file cannot be read as the expected kind. The message names the reason in one line."""
 
 
 class Container(NamedTuple):
-    """What a file holds: its format version, the library version that wrote it, the header and the tensors."""
+    """The contents of a file: its format version, the library version that wrote it, the header and the tensors."""
 
     version: int
     library: str
@@ -55,7 +54,7 @@ class Container(NamedTuple):
 
 
 def write_text_atomically(path: PathLike, text: str) -> None:
-    """Write a text file, as UTF-8, whole or not at all."""
+    """Write a UTF-8 text file atomically: if it fails, an old file stays as it was."""
     with replacing(path) as file:
         file.write(text.encode())
 
@@ -63,10 +62,10 @@ def write_text_atomically(path: PathLike, text: str) -> None:
 def write_container(
     path: PathLike, kind: str, version: int, header: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> None:
-    """Write header and tensors to one file, whole or not at all.
+    """Write header and tensors to one file, atomically.
 
-    The header holds what JSON can, besides NaN and infinities, numpy scalars and small arrays; tuples and arrays come
-    back as lists. Tensors may be views, share memory, be empty, or lie on any device.
+    The header may contain JSON values, NaN and infinities, NumPy scalars and small arrays; tuples and arrays are read as lists.
+    Tensors may be views, share memory, be empty, and be on any device.
 
     Examples:
         >>> import tempfile, torch
@@ -83,9 +82,7 @@ def write_container(
     record = {"kind": kind, "version": version, "library": __version__, "header": _encode(dict(header), "header")}
     text = _text({**record, "digest": _digest(record, plain)})
     if len(json.dumps(text)) > _LARGEST_HEADER // 2:  # leaves room for the names and shapes of the tensors
-        raise ValueError(
-            f"the header takes {len(text)} bytes as JSON, which is too large: put arrays among the tensors."
-        )
+        raise ValueError(f"the header has {len(text)} bytes as JSON, which is too large: put arrays among the tensors.")
     data = save(plain, metadata={_KEY: text})
     if int.from_bytes(data[:8], "little") > _LARGEST_HEADER:
         raise ValueError(f"{len(plain)} tensors are too many for one file: stack them into fewer.")
@@ -94,7 +91,7 @@ def write_container(
 
 
 def _plain_tensor(name: str, tensor: Tensor) -> Tensor:
-    """A dense copy on the CPU that shares memory with no other."""
+    """A dense copy on the CPU."""
     if not isinstance(name, str) or name == "__metadata__":
         raise TypeError(f"{name!r} cannot be the name of a tensor in a file.")
     if not isinstance(tensor, Tensor):
@@ -111,20 +108,20 @@ def _plain_tensor(name: str, tensor: Tensor) -> Tensor:
 
 
 def read_container(path: PathLike, kind: str, newest: int) -> Container:
-    """Read a file of the given kind, in a format not above `newest`; a `ModelFileError` says why it cannot be.
+    """Read a file of a kind, in a format version up to `newest`. Raises a `ModelFileError` with the reason if it cannot.
 
-    Tensors are on the CPU and own their memory: the file may be replaced or deleted afterwards.
+    Tensors are copies on the CPU: the file may be replaced or deleted afterwards.
     """
     name = os.fspath(path)
     _check_readable(name, kind)
     try:
         with safe_open(name, framework="pt") as file:
             record = _record(name, (file.metadata() or {}).get(_KEY), kind, newest)
-            # Copies: the file is mapped, and let go.
+            # Copies, because the file is memory-mapped.
             tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118 - no mapping
         digest, header = record.pop("digest"), _decode(record["header"])
         if digest != _digest(record, tensors) or any(tensor.dtype not in _DTYPES for tensor in tensors.values()):
-            raise ValueError("other contents than those that were written")
+            raise ValueError("the contents do not match the digest")
     except ModelFileError:
         raise
     except (SafetensorError, OSError):
@@ -135,7 +132,7 @@ def read_container(path: PathLike, kind: str, newest: int) -> Container:
 
 
 def kind_of(path: PathLike) -> str | None:
-    """What a file says that it holds; None for one that is no container."""
+    """The kind that a file declares; None for other files."""
     if not os.path.isfile(path):
         return None
     try:
@@ -147,6 +144,7 @@ def kind_of(path: PathLike) -> str | None:
 
 
 def _check_readable(name: str, kind: str) -> None:
+    """Raise a `ModelFileError` unless there is a regular file that is not empty."""
     try:
         status = os.stat(name)
     except FileNotFoundError:
@@ -162,15 +160,15 @@ def _check_readable(name: str, kind: str) -> None:
 
 
 def _record(name: str, text: str | None, kind: str, newest: int) -> dict[str, Any]:
-    """The JSON object of the metadata, checked as far as its format version is known; other errors if it is none."""
+    """The JSON object of the metadata, checked. Raises a `ModelFileError` for another kind or version, else other errors."""
     if text is None:
-        raise ModelFileError(f"{name} is a safetensors file, but none that harmonicgp wrote: it has no header of ours.")
+        raise ModelFileError(f"{name} is a safetensors file, but not from harmonicgp: it has no header of the library.")
     record: dict[str, Any] = json.loads(text)
-    is_kind, version, library = record["kind"], record["version"], record["library"]
-    if not (_WORD.fullmatch(is_kind) and _WORD.fullmatch(library) and type(version) is int and version >= 1):
-        raise ValueError("words that are never written")
-    if is_kind != kind:
-        raise ModelFileError(f"{name} is a {is_kind}, not a {kind}.")
+    actual, version, library = record["kind"], record["version"], record["library"]
+    if not (_WORD.fullmatch(actual) and _WORD.fullmatch(library) and type(version) is int and version >= 1):
+        raise ValueError("a kind or version that is never written")
+    if actual != kind:
+        raise ModelFileError(f"{name} is a {actual}, not a {kind}.")
     if version > newest:
         raise ModelFileError(
             f"{name} was written by harmonicgp {library} in format {version}; this version reads up to {newest}: "
@@ -178,13 +176,13 @@ def _record(name: str, text: str | None, kind: str, newest: int) -> dict[str, An
         )
     if record.keys() != {"kind", "version", "library", "digest", "header"} or not isinstance(record["header"], dict):
         raise ValueError("a record that is never written")
-    if _text(record) != text:  # the digest is of values, and not every digit of a text changes its value
+    if _text(record) != text:  # the digest is of values: different texts may have the same values
         raise ValueError("a text that is never written")
     return record
 
 
 def _diagnosis(name: str, kind: str) -> str:
-    """Why safetensors cannot read the file."""
+    """The reason why safetensors cannot read the file."""
     try:
         with open(name, "rb") as file:
             size, head = os.fstat(file.fileno()).st_size, file.read(9)
@@ -195,12 +193,12 @@ def _diagnosis(name: str, kind: str) -> str:
     if len(head) < 9:
         return f"{name} has {size} bytes only: it is not a safetensors file, or was cut short."
     if head[8:] != b"{":
-        looks = "it is not a safetensors file"
+        reason = "it is not a safetensors file"
         if head[:1] == b"\x80" and head[1:2] <= b"\x05":
-            looks = "it looks like a pickle, which can run code and is never opened"
+            reason = "it looks like a pickle, which can run code and is never opened"
         elif head[:4] == b"PK\x03\x04":
-            looks = "it looks like a zip archive, as torch.save writes them"
-        return f"{name} is not a {kind} of harmonicgp: {looks}."
+            reason = "it looks like a zip archive, as torch.save writes them"
+        return f"{name} is not a {kind} of harmonicgp: {reason}."
     if length > _LARGEST_HEADER:
         return f"{name} was altered or damaged: it claims a header of {length} bytes."
     expected = 8 + length + _data_size(header)
@@ -210,7 +208,7 @@ def _diagnosis(name: str, kind: str) -> str:
 
 
 def _data_size(header: bytes) -> int:
-    """The bytes of tensors that a safetensors header promises; 0 where that cannot be told."""
+    """The bytes of tensors according to a safetensors header; 0 if the header cannot be read."""
     try:
         entries = json.loads(header)
         return max(int(entry["data_offsets"][1]) for key, entry in entries.items() if key != "__metadata__")
@@ -222,7 +220,7 @@ def _data_size(header: bytes) -> int:
 
 
 def _text(record: Mapping[str, Any]) -> str:
-    """The record as it is written."""
+    """The text of the record in a file."""
     return json.dumps(record, separators=(",", ":"))
 
 
@@ -238,7 +236,7 @@ def _digest(record: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
 
 
 def _encode(value: Any, place: str) -> Any:
-    """`value` in the types of JSON: non-finite numbers as {"$float": "nan"}, a $ before a key doubled."""
+    """`value` in the types of JSON: numbers that are not finite as {"$float": "nan"}, and the $ at the start of a key doubled."""
     if isinstance(value, np.ndarray):
         if value.size > _LARGEST_ARRAY:
             raise TypeError(f"{place} is an array of {value.size} numbers: put it among the tensors.")
@@ -269,7 +267,7 @@ def _decode(value: Any) -> Any:
         return value
     if value.keys() == {"$float"}:
         if value["$float"] not in ("nan", "inf", "-inf"):
-            raise ValueError("not a number that is written as text")
+            raise ValueError("a number that is never written as text")
         return float(value["$float"])
     if any(key[:1] == "$" and key[:2] != "$$" for key in value):
         raise ValueError("a key that is never written")

@@ -1,4 +1,4 @@
-"""What pictures share: colours, text that matplotlib may draw, and a figure in a style of its own."""
+"""Common parts of all pictures: colours, safe text, and figures in one style."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harmonicgp._extras import require
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, which colour-blind readers tell apart.
+# The colours of Okabe and Ito, which colour-blind readers can distinguish.
 BLUE, ORANGE, GREEN, PINK, SKY, GREY, BLACK = (
     "#0072B2",
     "#D55E00",
@@ -36,7 +36,12 @@ _STYLE = {  # of all pictures
 
 
 def text(value: object, most: int = 32) -> str:
-    """A user's words as matplotlib may draw them: one line, not too long, no formula language."""
+    """A user's text for matplotlib: one line of at most `most` characters, without formulas.
+
+    Examples:
+        >>> text("words", 4)
+        'wor…'
+    """
     line = "".join(c if c.isprintable() else " " for c in str(value).encode("utf-8", "replace").decode())
     line = line if len(line) <= most else line[: most - 1] + "…"
     return line.replace("$", r"\$")
@@ -44,9 +49,9 @@ def text(value: object, most: int = 32) -> str:
 
 @contextmanager
 def styled_figure(width: float, height: float, style: Mapping[str, Any], purpose: str) -> Iterator[Figure]:
-    """A figure in inches; matplotlib's settings are ours and `style` inside, and as before afterwards."""
+    """A figure of a size in inches. Matplotlib's settings are changed inside and restored afterwards."""
     styles = require("matplotlib.style", "plot", purpose)
     figures = require("matplotlib.figure", "plot", purpose)
     with styles.context(["default", _STYLE, dict(style)]), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # a name in letters that the font lacks
+        warnings.filterwarnings("ignore", message="Glyph")  # names in letters that are not in the font
         yield figures.Figure(figsize=(width, height), layout="constrained")

@@ -1,4 +1,4 @@
-"""Reading JSON that may hold anything: what is missing, of a wrong type, too large or left over is refused."""
+"""Reading untrusted JSON: missing, unknown or oversized values and wrong types are refused."""
 
 from __future__ import annotations
 
@@ -13,45 +13,52 @@ from torch import Tensor
 
 _T = TypeVar("_T")
 
-LARGEST = 10**6  #: of the whole numbers in a spec: more would only fill the memory
+LARGEST = 10**6  #: the largest whole number in a spec; larger ones would only fill the memory
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 }
 
 
 class SpecError(ValueError):
-    """Something cannot be saved, or a saved spec is not valid; the message says what, and what to do."""
+    """An object cannot be saved, or a saved spec is not valid. The message names the reason and what to do."""
 
 
 class Fields:
-    """A spec that is read key by key: what is missing, of a wrong type, too large or left over is a `SpecError`."""
+    """A spec that is read key by key. Missing keys, wrong types, large numbers and unknown keys raise a `SpecError`.
+
+    Examples:
+        >>> fields = Fields({"order": 4}, "action")
+        >>> fields.read("order", int)
+        4
+        >>> fields.end()
+    """
 
     def __init__(self, spec: object, where: str) -> None:
         self.where = where
         if not isinstance(spec, dict):
             raise self.error(f"it must be an object; got {reprlib.repr(spec)}")
-        self._left = dict(spec)
+        self._entries = dict(spec)
 
     def error(self, text: str) -> SpecError:
-        """The error to raise, with the place in the spec."""
+        """The error to raise; its message has the place in the spec."""
         return SpecError(f"the saved {self.where} is not valid: {text}.")
 
     def take(self, key: str) -> Any:
         """Remove a key and return its value."""
-        if key not in self._left:
+        if key not in self._entries:
             raise self.error(f"{key!r} is missing")
-        return self._left.pop(key)
+        return self._entries.pop(key)
 
     def end(self) -> None:
-        """Raise if any key is left over."""
-        if self._left:
-            raise self.error(f"{reprlib.repr(next(iter(self._left)))} is not known here")
+        """Raise a `SpecError` if some keys were not read."""
+        if self._entries:
+            raise self.error(f"{reprlib.repr(next(iter(self._entries)))} is not known here")
 
-    def construct(self, make: Callable[..., Any], *arguments: Any, **facts: Any) -> Any:
-        """Call `make`; its errors become a `SpecError`."""
-        given = {fact: value for fact, value in facts.items() if value is not None}
+    def construct(self, make: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Call `make`, without options that are None; its errors become a `SpecError`."""
+        options = {name: value for name, value in options.items() if value is not None}
         try:
-            return make(*arguments, **given)
+            return make(*arguments, **options)
         except (TypeError, ValueError, RuntimeError, ArithmeticError, MemoryError) as error:
             raise self.error(str(error).rstrip(".")) from error
 
@@ -59,7 +66,7 @@ class Fields:
         """One of the values of a mapping, by name."""
         value = self.take(key)
         if not isinstance(value, str) or value not in among:
-            hint = " (is it a class of your own? Import the module that registers it first)" if key == "class" else ""
+            hint = " (for your own class, first import the module that registers it)" if key == "class" else ""
             raise self.error(f"{key!r} must be one of {', '.join(among)}; got {reprlib.repr(value)}{hint}")
         return among[value]
 
@@ -70,17 +77,17 @@ class Fields:
         return value
 
     def items(self, key: str, exactly: int | None = None) -> list[Any]:
-        """A non-empty list, of `exactly` as many items if given."""
+        """A list that is not empty, or a list of exactly that many items."""
         value = self.take(key)
-        right = isinstance(value, list) and len(value) > 0 and len(value) == (exactly or len(value))
-        self._require(right, key, f"be a list of {exactly or 'one or more'}", value)
+        is_valid = isinstance(value, list) and len(value) > 0 and len(value) == (exactly or len(value))
+        self._require(is_valid, key, f"be a list of {exactly or 'one or more'}", value)
         return list(value)
 
     def read(self, key: str, kind: Any) -> Any:
-        """A value of one of the types of `reader_of`. Whole numbers are not negative, numbers finite, lists not empty."""
+        """A value of a type of `io.registry.reader_of`. Whole numbers are not negative, numbers finite, lists not empty."""
         options = get_args(kind)
         if NoneType in options:
-            if key in self._left and self._left[key] is None:
+            if key in self._entries and self._entries[key] is None:
                 return self.take(key)
             return self.read(key, next(option for option in options if option is not NoneType))
         if get_origin(kind) is list:
@@ -99,7 +106,7 @@ class Fields:
         return value
 
     def tensor(self, key: str, dim: int | None = None) -> Tensor:
-        """Finite numbers, nested as the axes are, in float64."""
+        """A float64 tensor of finite numbers, from nested lists."""
         value = self.take(key)
         flat = [value]
         while any(isinstance(item, list) for item in flat):
@@ -109,9 +116,9 @@ class Fields:
         self._require(dim is None or tensor.dim() == dim, key, f"have {dim} axes", value)
         return tensor
 
-    def _require(self, right: bool, key: str, what: str, value: object) -> None:
-        if not right:
-            raise self.error(f"{key!r} must {what}; got {reprlib.repr(value)}")
+    def _require(self, is_valid: bool, key: str, rule: str, value: object) -> None:
+        if not is_valid:
+            raise self.error(f"{key!r} must {rule}; got {reprlib.repr(value)}")
 
 
 def _is_finite(value: object) -> bool:

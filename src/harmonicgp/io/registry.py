@@ -1,7 +1,7 @@
-"""Classes that can be saved, by the names they have in files. Nothing else is ever built from a file.
+"""The classes that can be saved, by their names in files. Files can build nothing else.
 
-Kernels, actions and likelihoods register themselves, ours and a user's own alike: a name, the class, and the constructor
-arguments to save, each an attribute of the same name.
+Every class of kernels, actions and likelihoods is registered, those of the library and the user's own alike: its name, the class,
+and the constructor arguments to save, each an attribute of the same name.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def reader_of(kind: FieldType) -> Reader:
 
 @dataclass(frozen=True)
 class Kind:
-    """How a registered class is written and read."""
+    """How instances of a registered class are written and read."""
 
     name: str
     type: type[Any]
     fields: Mapping[str, Reader]  #: constructor arguments, attributes of the same name
-    children: str | tuple[str, ...]  #: the attribute that holds a list of children, or one attribute for each child
+    children: str | tuple[str, ...]  #: the attribute with a list of children, or one attribute for each child
     make: Callable[..., Any]  #: builds an instance from the children and the fields
-    parameters: str  #: the submodule that holds the parameters; the module itself if empty
+    parameters: str  #: the name of the submodule with the parameters; empty for the module itself
 
     def children_of(self, value: Any) -> list[Any]:
         """The children of an instance."""
@@ -52,12 +52,12 @@ class Kind:
         return [getattr(value, name) for name in self.children]
 
     def holder(self, module: Any) -> Any:
-        """The module that holds the parameters of an instance."""
+        """The module with the parameters of an instance."""
         return getattr(module, self.parameters) if self.parameters else module
 
 
 class Registry:
-    """The kinds of one noun (kernel, action, likelihood), by name."""
+    """The registered kernels, actions or likelihoods, by name."""
 
     def __init__(self, noun: str) -> None:
         self.noun = noun
@@ -72,7 +72,7 @@ class Registry:
         make: Callable[..., Any] | None = None,
         parameters: str = "",
     ) -> None:
-        """Register a class. A name stays with its class; only a new definition of the same class may replace it."""
+        """Register a class. The name of another class is refused; a new definition of the same class replaces the old one."""
         if not isinstance(cls, type):
             raise TypeError(f"a {self.noun} is registered by its class; got {cls!r}.")
         old = self.kinds.get(name)
@@ -84,7 +84,7 @@ class Registry:
         self.kinds[name] = Kind(name, cls, readers, children, make or cls, parameters)
 
     def kind_of(self, value: Any) -> Kind:
-        """The kind of a value: of exactly this class, since a file would lose what a subclass changes."""
+        """The kind of a value of exactly this class: a file would lose the changes of a subclass."""
         for kind in self.kinds.values():
             if type(value) is kind.type:
                 return kind

@@ -1,7 +1,7 @@
-"""Kernels, actions and likelihoods as JSON, and back, of registered classes alone: no name in a file chooses code.
+"""Kernels, actions and likelihoods as JSON and back. Only registered classes are built: a file cannot choose other code.
 
-A spec is structure: the class, what its constructor was told, children, and of each parameter its dtype, its constraint
-and whether it is frozen. Values travel apart, as `state_dict()`: load them, strictly, into what was built.
+A spec has the structure: the class, its constructor arguments, its children, and the dtype and constraint of each parameter and
+whether it is frozen. The values of parameters are separate: load the `state_dict()` of the original into the result.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from harmonicgp.io.registry import ACTIONS, KERNELS, LIKELIHOODS, Kind, Registry
 
 Spec: TypeAlias = dict[str, Any]
 
-_DEEPEST = 10  # kernels within kernels; GPyTorch takes twice as long to make each further one
-#: How to make each constraint, and which bounds are its own.
+_DEEPEST = 10  # levels of kernels within kernels; the time that GPyTorch needs doubles with each level
+#: The constructor of each constraint, and the bounds that it has.
 _CONSTRAINTS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "Positive": (constraints.Positive, ()),
     "GreaterThan": (partial(constraints.GreaterThan, 0.0), ("lower_bound",)),
@@ -36,7 +36,7 @@ _TRANSFORMS: dict[str, tuple[Any, Any]] = {
 
 
 def kernel_spec(kernel: kernels.Kernel) -> Spec:
-    """The structure of a kernel of registered classes, for JSON; its values are in `kernel.state_dict()`.
+    """The structure of a kernel of registered classes, for JSON. Its values are in `kernel.state_dict()`.
 
     Examples:
         >>> from gpytorch.kernels import MaternKernel
@@ -54,7 +54,7 @@ def build_kernel(spec: object) -> kernels.Kernel:
 
 
 def likelihood_spec(likelihood: likelihoods.Likelihood) -> Spec:
-    """The structure of a likelihood of a registered class, for JSON; its values are in `likelihood.state_dict()`."""
+    """The structure of a likelihood of a registered class, for JSON. Its values are in `likelihood.state_dict()`."""
     return _spec(likelihood, LIKELIHOODS)
 
 
@@ -64,7 +64,7 @@ def build_likelihood(spec: object) -> likelihoods.Likelihood:
 
 
 def action_spec(action: Any) -> Spec | None:
-    """An action of a registered class, whole, for JSON; None for None.
+    """An action of a registered class, with all values, for JSON; None for None.
 
     Examples:
         >>> from harmonicgp.actions import Rotation
@@ -80,22 +80,22 @@ def build_action(spec: object) -> Any:
 
 
 def _spec(value: Any, registry: Registry) -> Spec:
-    """The spec of a value that comes back the same; refuses at saving what would fail at loading."""
+    """The spec of a value. Raises a `SpecError` when saving, if loading would fail or give a different value."""
     spec, noun = _node(value, registry, 0), registry.noun
-    if registry is not ACTIONS:
-        _check_module(value, noun)
-    rebuilt = _build(spec, registry, noun)
-    if registry is not ACTIONS:
-        there, here = (
-            {name: (tensor.shape, tensor.dtype) for name, tensor in module.state_dict().items()}
-            for module in (value, rebuilt)
+    if registry is ACTIONS:
+        _build(spec, registry, noun)
+        return spec
+    _check_module(value, noun)
+    before, after = (
+        {name: (tensor.shape, tensor.dtype) for name, tensor in module.state_dict().items()}
+        for module in (value, _build(spec, registry, noun))
+    )
+    differences = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    if differences:
+        raise SpecError(
+            f"the {noun} was changed after its construction, in {', '.join(differences)}, and would not come back the same: "
+            "pass everything to its constructor."
         )
-        odd = sorted(name for name in there.keys() | here.keys() if there.get(name) != here.get(name))
-        if odd:
-            raise SpecError(
-                f"the {noun} was changed after it was made, in {', '.join(odd)}, and would not come back the same: pass "
-                "what it needs to its constructor."
-            )
     return spec
 
 
@@ -116,7 +116,7 @@ def _node(value: Any, registry: Registry, depth: int) -> Spec:
             }
             for name, parameter in holder.named_parameters(recurse=False)
         }
-    if hasattr(value, "quadrature"):  # not in the state dict, and rounded as the default dtype was when it was made
+    if hasattr(value, "quadrature"):  # not in the state dict, and rounded to the default dtype of its construction
         rule = value.quadrature
         spec["quadrature"] = {
             "dtype": _plain(rule.locations.dtype, noun),
@@ -128,19 +128,19 @@ def _node(value: Any, registry: Registry, depth: int) -> Spec:
     return spec
 
 
-def _build(spec: object, registry: Registry, where: str, around: tuple[Kind, ...] = ()) -> Any:
-    """The value of a spec, which lies within instances of the kinds `around`."""
+def _build(spec: object, registry: Registry, where: str, parents: tuple[Kind, ...] = ()) -> Any:
+    """The value of a spec that is nested in instances of the kinds `parents`."""
     fields = Fields(spec, where)
-    if len(around) > _DEEPEST:
+    if len(parents) > _DEEPEST:
         raise fields.error("it is nested too deep")
     kind = fields.choice("class", registry.kinds)
-    if registry is ACTIONS and kind in around:
+    if registry is ACTIONS and kind in parents:
         raise fields.error("a product within a product is never written")
     arguments = {field: read(fields, field) for field, read in kind.fields.items()}
     parts: list[Any] = []
     if kind.children:
         parts = fields.items("children", exactly=None if isinstance(kind.children, str) else len(kind.children))
-    children = [_build(part, registry, f"{where}.children[{i}]", (*around, kind)) for i, part in enumerate(parts)]
+    children = [_build(part, registry, f"{where}.children[{i}]", (*parents, kind)) for i, part in enumerate(parts)]
     with torch.device("cpu"):  # GPyTorch makes parameters on the default device
         value = fields.construct(kind.make, *children, **arguments)
         if registry is not ACTIONS:
@@ -154,11 +154,11 @@ def _build(spec: object, registry: Registry, where: str, around: tuple[Kind, ...
     return value
 
 
-# What can be saved ----------------------------------------------------------------------------------------------------
+# Writing --------------------------------------------------------------------------------------------------------------
 
 
 def _plain(value: Any, noun: str) -> Any:
-    """In the types of JSON: lists for tuples and tensors, Python's numbers for numpy's, names for dtypes."""
+    """The value in types of JSON: lists for tuples and tensors, Python's numbers for NumPy's, names for dtypes."""
     if isinstance(value, tuple | list):
         return [_plain(item, noun) for item in value]
     if isinstance(value, torch.dtype):
@@ -170,6 +170,7 @@ def _plain(value: Any, noun: str) -> Any:
 
 
 def _constraint(constraint: Any, where: str, noun: str) -> Spec:
+    """The spec of the constraint of a parameter."""
     for name, (make, bounds) in _CONSTRAINTS.items():
         if type(constraint) is getattr(make, "func", make):
             values = {bound: getattr(constraint, bound).tolist() for bound in bounds}
@@ -182,22 +183,23 @@ def _constraint(constraint: Any, where: str, noun: str) -> Spec:
 
 
 def _transform(constraint: Any, where: str) -> str:
+    """The name of the transform of a constraint."""
     transform, inverse = constraint._transform, constraint._inv_transform
     if transform is None:
         return "none"
     if type(transform) is torch.nn.Softplus and (transform.beta, transform.threshold) == (1.0, 20.0):
-        transform = _TRANSFORMS["softplus"][0]  # copies of it are as good
+        transform = _TRANSFORMS["softplus"][0]  # a copy of it
     for name, pair in _TRANSFORMS.items():
         if (transform, inverse) == pair:
             return name
     raise SpecError(
-        f"the constraint of {where} has a transform of its own, which cannot be saved: use softplus, sigmoid, or exp "
-        "with inv_transform=torch.log."
+        f"the constraint of {where} has another transform, which cannot be saved: use softplus, sigmoid, or exp with "
+        "inv_transform=torch.log."
     )
 
 
 def _check_module(module: Any, noun: str) -> None:
-    """Refuse what a spec would lose."""
+    """Raise a `SpecError` for properties that a spec cannot represent."""
     if module.batch_shape if isinstance(module, kernels.Kernel) else any(p.numel() != 1 for p in module.parameters()):
         raise SpecError(f"the {noun} is a batch of several, which cannot be saved: use one without batch_shape.")
     for name, *_ in module.named_priors():
@@ -209,11 +211,11 @@ def _check_module(module: Any, noun: str) -> None:
         )
 
 
-# What is read ---------------------------------------------------------------------------------------------------------
+# Reading --------------------------------------------------------------------------------------------------------------
 
 
 def _set_parameters(module: Any, spec: object, where: str) -> None:
-    """Give a new module's own parameters the dtypes and constraints of a spec, and freeze those that were frozen."""
+    """Give the parameters of a new module the dtypes and constraints of a spec, and freeze those that were frozen."""
     fields = Fields(spec, f"{where}.parameters")
     for name, parameter in list(module.named_parameters(recurse=False)):
         entry = Fields(fields.take(name), f"{where}.parameters.{name}")

@@ -1,4 +1,4 @@
-"""Harmonic kernels of any GPyTorch kernel, and the kernels GPyTorch lacks."""
+"""Harmonic kernels of any GPyTorch kernel, and kernels that GPyTorch does not have."""
 
 from harmonicgp.kernels.arccosine import ArcCosineKernel
 from harmonicgp.kernels.continuous import circle_spectrum, scaled_bessel

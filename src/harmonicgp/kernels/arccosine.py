@@ -1,4 +1,4 @@
-"""The arc-cosine kernels of Cho and Saul (2009): infinitely wide networks of one hidden layer."""
+"""The arc-cosine kernels of Cho and Saul (2009): infinitely wide networks with one hidden layer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from harmonicgp.kernels.records import FeatureMap, drawn_features, register_kern
 class ArcCosineKernel(gpytorch.kernels.Kernel):
     """k_n(x, x') = 1/pi |u|^n |u'|^n J_n(angle between u and u'), with u = (x / lengthscale, sqrt(bias_variance)).
 
-    `order` 0, 1 or 2 is the network's activation: a step, a ramp (ReLU), a squared ramp. An inner-product kernel, so
-    invariant under every orthogonal matrix that keeps its lengthscales.
+    `order` 0, 1 or 2 is the activation of the network: a step, a ramp (ReLU), a squared ramp. It is an inner-product kernel, so
+    it is invariant under every orthogonal matrix that preserves its lengthscales.
 
     Examples:
         >>> import torch
@@ -39,7 +39,7 @@ class ArcCosineKernel(gpytorch.kernels.Kernel):
 
     @property
     def bias_variance(self) -> Tensor:
-        """The variance of the hidden units' bias; it keeps the angle defined at the origin."""
+        """The variance of the bias of the hidden units. It makes the angle well defined at the origin."""
         value: Tensor = self.raw_bias_variance_constraint.transform(self.raw_bias_variance)
         return value
 
@@ -49,13 +49,13 @@ class ArcCosineKernel(gpytorch.kernels.Kernel):
         value = torch.as_tensor(value, dtype=raw.dtype, device=raw.device)
         if not bool((value > 0).all() & torch.isfinite(value).all()):
             raise ValueError(
-                f"bias_variance must be positive: at the origin the angle would not exist; got {value.tolist()}."
+                f"bias_variance must be positive, or the angle is undefined at the origin; got {value.tolist()}."
             )
         self.initialize(raw_bias_variance=self.raw_bias_variance_constraint.inverse_transform(value))
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
         """The Gram matrix [..., n1, n2], or its diagonal [..., n]."""
-        # Directions first, products after: norms of any size stay in range.
+        # Directions are computed before products, so that large norms do not overflow.
         (v1, w1, norm1), (v2, w2, norm2) = (directions_lift(self, x / self.lengthscale) for x in (x1, x2))
         v1, v2 = torch.cat((v1, w1), -1), torch.cat((v2, w2), -1)
         if not diag:
@@ -67,7 +67,7 @@ class ArcCosineKernel(gpytorch.kernels.Kernel):
 
 
 def _network_features(kernel: ArcCosineKernel, generator: torch.Generator, n: int) -> FeatureMap:
-    """sqrt(2/n) relu(w.u)^order: the hidden layer whose limit the kernel is."""
+    """sqrt(2/n) relu(w.u)^order: a hidden layer of n units, whose limit is the kernel."""
     lengthscale = kernel.lengthscale.detach().double().reshape(-1)
     bias = kernel.bias_variance.detach().double().reshape(())
 

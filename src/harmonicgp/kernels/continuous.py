@@ -4,8 +4,8 @@ A kernel invariant under all rotations of a circle is k = sum_n c_n exp(-i n (ph
 
     c_n = 1/(2 pi) integral of k(phi - phi') exp(i n (phi - phi')),
 
-and its n-th harmonic kernel is k_n = c_n exp(-i n (phi - phi')). On a grid of T points the frequencies n, n + T, ...
-cannot be told apart: the discrete k_t is the sum of the continuous k_{t + jT}.
+and its n-th harmonic kernel is k_n = c_n exp(-i n (phi - phi')). On a grid of T points the frequencies n, n + T, ... are equal:
+the discrete k_t is the sum of the continuous k_{t + jT}.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LARGE = 1e6  # beyond, the uniform asymptotic expansion is as exact as float64
 def _scaled_bessel(n: np.ndarray[Any, Any], z: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """exp(-z) I_n(z) for z >= 0 without overflow."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        # Debye's uniform expansion, with r - z written so that nothing cancels.
+        # Debye's uniform expansion, with r - z written without cancellation.
         r = np.hypot(n, z)
         big = np.exp(n * n / (r + z) - n * np.arcsinh(n / z)) / np.sqrt(2 * np.pi * r)
         big = big * (1 + 1 / (8 * r) - 5 * (n / r) ** 2 / (24 * r))
@@ -47,16 +47,16 @@ class _ScaledBessel(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
         n, z = ctx.saved_tensors
-        # I_n' = (I_{n-1} + I_{n+1}) / 2, and the factor exp(-z) brings -I_n; they cancel, so in float64.
+        # I_n' = (I_{n-1} + I_{n+1}) / 2, and the derivative of exp(-z) gives -I_n. In float64, because they cancel.
         w = z.double()
-        around = _ScaledBessel.apply((n - 1).abs(), w) + _ScaledBessel.apply(n + 1, w)
-        return None, gradient * (0.5 * around - _ScaledBessel.apply(n, w)).to(z.dtype)
+        neighbours = _ScaledBessel.apply((n - 1).abs(), w) + _ScaledBessel.apply(n + 1, w)
+        return None, gradient * (0.5 * neighbours - _ScaledBessel.apply(n, w)).to(z.dtype)
 
 
 def scaled_bessel(n: Tensor, z: Tensor) -> Tensor:
     """exp(-z) I_n(z), the scaled modified Bessel function, for whole n and z >= 0; shapes broadcast.
 
-    Never overflows, and differentiable in z.
+    It never overflows and is differentiable in z.
 
     Examples:
         >>> import torch
@@ -67,7 +67,7 @@ def scaled_bessel(n: Tensor, z: Tensor) -> Tensor:
         raise TypeError(f"z must be floating point; got {z.dtype}.")
     n, z = torch.broadcast_tensors(n.abs(), z)
     if bool((z.detach() < 0).any()):
-        raise ValueError("the scaled Bessel function is needed, and implemented, for z >= 0 only.")
+        raise ValueError("the scaled Bessel function is implemented for z >= 0 only.")
     value: Tensor = _ScaledBessel.apply(n, z)
     return value
 
@@ -75,8 +75,8 @@ def scaled_bessel(n: Tensor, z: Tensor) -> Tensor:
 def circle_spectrum(kernel: KernelLike, period: float, n_frequencies: int, points: int | None = None) -> Tensor:
     """c_n of a stationary kernel on a circle of the given period, n = 0..n_frequencies-1, by the trapezoid rule.
 
-    The kernel takes inputs [n, 1] and repeats after `period` (GPyTorch's PeriodicKernel, say). The rule uses
-    `points` nodes, by default 16 a frequency and at least 1024; for smooth kernels it is exact to rounding.
+    The kernel takes inputs [n, 1] and repeats after `period`, as GPyTorch's PeriodicKernel does. The rule has `points` nodes, by
+    default 16 for each frequency and at least 1024; for smooth kernels it is exact to rounding.
 
     Examples:
         >>> from gpytorch.kernels import PeriodicKernel

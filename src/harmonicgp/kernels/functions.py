@@ -1,4 +1,4 @@
-"""A kernel as plain functions: what the harmonic decomposition and the features need to see of it."""
+"""Kernels as plain functions that return dense tensors, for the harmonic decomposition and the features."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ KernelLike: TypeAlias = "gpytorch.kernels.Kernel | KernelFunction"
 
 
 def check_kernel(kernel: KernelLike) -> None:
-    """Raise a clear error for what is no single kernel."""
+    """Raise a TypeError or ValueError unless the argument is one kernel."""
     if isinstance(kernel, gpytorch.kernels.Kernel):
         if kernel.batch_shape:
             raise ValueError(
-                f"the kernel is a batch of kernels, batch_shape {tuple(kernel.batch_shape)}, whose axis would be taken for "
-                "the orbit: decompose each of them by itself."
+                f"the kernel is a batch of kernels, batch_shape {tuple(kernel.batch_shape)}, whose axis would be confused with "
+                "that of the orbit: decompose each kernel separately."
             )
     elif not callable(kernel) or isinstance(kernel, type):
         raise TypeError(f"kernel must be a GPyTorch kernel or a function k(x1, x2); got {kernel!r}.")
@@ -38,17 +38,17 @@ def kernel_diagonal(kernel: KernelLike, x1: Tensor, x2: Tensor) -> Tensor:
     """k(x1_i, x2_i) for matching rows, [..., n]."""
     if isinstance(kernel, gpytorch.kernels.Kernel):
         return _checked(_evaluate(kernel, x1, x2, True), torch.broadcast_shapes(x1.shape[:-1], x2.shape[:-1]))
-    # A plain function gives Gram matrices: one of size 1 x 1 for each pair of rows.
+    # A plain function returns Gram matrices: here one of size 1 x 1 for each pair of rows.
     return kernel_matrix(kernel, x1[..., None, :], x2[..., None, :])[..., 0, 0]
 
 
 def _evaluate(kernel: gpytorch.kernels.Kernel, x1: Tensor, x2: Tensor, diag: bool) -> Tensor:
-    """A GPyTorch kernel, densely: sums, products and scalings are taken of dense parts.
+    """The dense values of a GPyTorch kernel: sums, products and scalings are computed from dense parts.
 
-    Left to themselves they multiply lazy operators, and those of low rank factorise, and add jitter, on the way.
+    GPyTorch itself would multiply lazy operators; those of low rank factorise and add jitter.
     """
     kind = type(kernel)
-    if kind is gpytorch.kernels.ScaleKernel:  # takes its base's active_dims for its own: the base selects, once
+    if kind is gpytorch.kernels.ScaleKernel:  # it copies the active_dims of its base: only the base selects columns
         scale = kernel.outputscale[..., None] if diag else kernel.outputscale[..., None, None]
         base = kernel.base_kernel
         if base.active_dims is None and kernel.active_dims is not None:
@@ -65,11 +65,12 @@ def _evaluate(kernel: gpytorch.kernels.Kernel, x1: Tensor, x2: Tensor, diag: boo
 
 
 def _checked(K: object, shape: Sequence[int]) -> Tensor:
+    """The result of a kernel; raises unless it is a dense tensor of real or complex numbers in this shape."""
     if not isinstance(K, Tensor):
         raise TypeError(f"a kernel must return a dense tensor; got {type(K).__name__}.")
     if tuple(K.shape) != tuple(shape):
         raise ValueError(
-            f"a kernel must give one number for each pair of points, {list(shape)}, leading axes included; got shape "
+            f"a kernel must return one number for each pair of points, {list(shape)}, leading axes included; got shape "
             f"{tuple(K.shape)}."
         )
     if not (K.is_floating_point() or K.is_complex()):

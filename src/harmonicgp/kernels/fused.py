@@ -1,4 +1,4 @@
-"""Which kernels and actions the orbit sum serves, and how they become its numbers."""
+"""The fused path: harmonic Gram matrices of radial and inner-product kernels under linear actions, by the orbit sum."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from harmonicgp.kernels.records import record_of
 
 @dataclass(frozen=True)
 class Shape:
-    """A kernel taken apart: scale * norms * f(...), f of scaled coordinates. Hyper-parameters are read at each call."""
+    """The parts of a kernel scale * norms * f(scaled coordinates). Hyper-parameters are read at each call."""
 
     base: gpytorch.kernels.Kernel
     scales: tuple[gpytorch.kernels.ScaleKernel, ...]
@@ -33,7 +33,7 @@ class Shape:
 
     @classmethod
     def of(cls, kernel: object) -> Shape | None:
-        """None for a kernel without a profile; exact types, since a subclass may compute anything."""
+        """From a kernel; None for a kernel without a profile. Types must match exactly: a subclass may compute anything."""
         scales, globe = [], None
         while type(kernel) in (gpytorch.kernels.ScaleKernel, GlobeKernel):
             assert isinstance(kernel, gpytorch.kernels.Kernel)
@@ -59,7 +59,7 @@ class Shape:
         return total
 
     def parameter(self, like: Tensor) -> Tensor:
-        """What else the profile depends on."""
+        """The further parameter of the profile, a scalar; zero if there is none."""
         value = getattr(self.base, self.profile.parameter) if self.profile.parameter else 0.0
         if isinstance(value, Tensor):
             return value.reshape(())
@@ -70,10 +70,10 @@ class Shape:
 class FusedGram:
     """Harmonic Gram matrices by the orbit sum, for one kernel and one action on d columns.
 
-    Made once and held by whoever evaluates it often. It reads the kernel's hyper-parameters at each call.
+    Callers that evaluate it often construct it once. It reads the kernel's hyper-parameters at each call.
     """
 
-    arguments: tuple[Any, ...]  #: what `of` was given: copies are made anew from it
+    arguments: tuple[Any, ...]  #: those of `of`, from which copies are constructed
     shape: Shape
     action: Action | None  #: on unit vectors, for a kernel on the globe
     parts: LinearParts
@@ -89,24 +89,23 @@ class FusedGram:
         reals: Sequence[int] = (0,),
         pairs: Sequence[int] = (),
     ) -> FusedGram | None:
-        """For some blocks, real and complex ones; None where kernel or action is not of the kind."""
+        """For some real and some complex blocks; None if the kernel or the action has no fused path."""
         arguments = (kernel, action, resolution, d, tuple(reals), tuple(pairs))
         shape = Shape.of(kernel)
         if shape is None:
             return None
         if shape.globe is not None:
-            turning = None if action is None else action.on_unit_vectors()
-            if d != 2 or (action is not None and turning is None):
+            rotation = None if action is None else action.on_unit_vectors()
+            if d != 2 or (action is not None and rotation is None):
                 return None
-            d, action = 3, turning
+            d, action = 3, rotation
         with torch.inference_mode(False), torch.no_grad():
             parts = nothing_moves(d) if action is None else _checked_parts(action, d)
             if parts is None or (not shape.profile.stationary and bool(parts.center.any())):
                 return None
             ends, C, rest = parts.ends, parts.C, parts.rest
-            if (
-                not shape.profile.stationary
-            ):  # one more coordinate, which stays, comes first: it joins the part at rest, or is one
+            if not shape.profile.stationary:
+                # The further coordinate of the lift comes first. No element moves it: it joins the part at rest, or becomes it.
                 ends = tuple(end + 1 for end in ends)
                 if not rest:
                     ends, C, rest = (1, *ends), torch.cat((torch.ones_like(C[:, :1]), C), 1), True
@@ -115,35 +114,35 @@ class FusedGram:
         return cls(arguments, shape, action, parts, plan)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """A copy, or a pickle, is made anew for the copy of the kernel."""
+        """Copies and pickles are constructed for the copy of the kernel."""
         return FusedGram.of, self.arguments
 
     def __call__(self, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """The matrices k_t(z, x) for the real blocks, [reals, m, n], and for the complex ones, [pairs, m, n]."""
-        with self._as_is(x):
+        with self._settings(x):
             center = self._center(x)
             return self._matrices(self.plan, self._side(z, center, left=True), self._side(x, center, left=False))
 
     def each(self, z: Tensor | None, x: Tensor, plans: Sequence[FusedGram]) -> list[tuple[Tensor, Tensor]]:
-        """The matrices k_t(z, x_t) for every t, by a plan each, x [T, n, d]; z None stands for x_t."""
-        with self._as_is(x):
+        """The matrices k_t(z, x_t) for every t and x [T, n, d], one plan for each t; without z, k_t(x_t, x_t)."""
+        with self._settings(x):
             flat = x.flatten(0, 1)
             center = self._center(flat)
             rights = _split(self._side(flat, center, left=False), x.shape[1])
             left = self._side(flat if z is None else z, center, left=True)
             lefts = _split(left, x.shape[1]) if z is None else [left] * len(x)
-            pieces = zip(plans, lefts, rights, strict=True)
-            return [self._matrices(one.plan, left, right) for one, left, right in pieces]
+            blocks = zip(plans, lefts, rights, strict=True)
+            return [self._matrices(gram.plan, left, right) for gram, left, right in blocks]
 
     @contextmanager
-    def _as_is(self, x: Tensor) -> Iterator[None]:
-        """No lower precision; and threads that PyTorch wakes for a product of a few numbers would hinder compiled code."""
-        own = self.plan.ends[-1] <= MAX_OWN_WIDTH and self.plan.is_native(x)
-        with torch.autocast(x.device.type, enabled=False), alone() if own else nullcontext():
+    def _settings(self, x: Tensor) -> Iterator[None]:
+        """No autocast. Compiled code runs without PyTorch's threads, which small matrix products would start in vain."""
+        is_compiled = self.plan.ends[-1] <= MAX_OWN_WIDTH and self.plan.is_native(x)
+        with torch.autocast(x.device.type, enabled=False), alone() if is_compiled else nullcontext():
             yield
 
     def _center(self, x: Tensor) -> Tensor | None:
-        """The point that stays and is nearest to the mean: about it the fewest digits are lost."""
+        """The fixed point nearest to the mean of x: distances from it lose the fewest digits."""
         if not self.shape.profile.stationary:
             return None
         if self.shape.globe is not None:
@@ -152,7 +151,7 @@ class FusedGram:
         return (center if self.action is None else self.action.images(center).mean(0)).to(x.dtype)
 
     def _side(self, x: Tensor, center: Tensor | None, left: bool) -> tuple[Tensor, ...]:
-        """Points [n, d] as the orbit sum takes them: squared norms [n], parts [n, width], maybe factors [n] of the result."""
+        """For points [n, d] the arguments of the orbit sum: squared norms [n], parts [n, width], and for some factors [n]."""
         parts = self.parts.left if left else self.parts.right
         base = self.shape.base
         if self.shape.globe is not None:
@@ -163,12 +162,12 @@ class FusedGram:
         if base.has_lengthscale:
             x = x / base.lengthscale[0]
         if center is not None:
-            # A squared distance below the rounding of its terms is zero: so that a point is at no distance from itself.
-            shorter = 1 - 2 * torch.finfo(x.dtype).eps
-            return shorter * x.square().sum(-1), -2 * parts(x) if left else parts(x)
+            # Squared distances below the rounding of their terms become zero, so that a point has distance zero from itself.
+            shrink = 1 - 2 * torch.finfo(x.dtype).eps
+            return shrink * x.square().sum(-1), -2 * parts(x) if left else parts(x)
         assert self.shape.profile.lift is not None
-        lifted, one, factors = self.shape.profile.lift(base, x)
-        side = x.new_zeros(len(x)), torch.cat((one, parts(lifted)), 1)
+        lifted, further, factors = self.shape.profile.lift(base, x)
+        side = x.new_zeros(len(x)), torch.cat((further, parts(lifted)), 1)
         return side if factors is None else (*side, factors)
 
     def _matrices(self, plan: Plan, left: tuple[Tensor, ...], right: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
@@ -185,12 +184,12 @@ def _split(side: tuple[Tensor, ...], size: int) -> list[tuple[Tensor, ...]]:
 
 
 def _checked_parts(action: Action, d: int) -> LinearParts | None:
-    """The linear parts of an action, tried on two points: a class may have inherited those of another motion."""
+    """The linear parts of an action, checked on two points: a subclass may have inherited those of another motion."""
     parts = action.linear_parts(d)
     if parts is None:
         return None
     x = torch.linspace(0.3, 1.9, d, dtype=torch.float64, device="cpu")[None]
     y = torch.linspace(1.3, -0.8, d, dtype=torch.float64, device="cpu")[None]
     expected = (action.images(x + parts.center) - parts.center) @ y.mT
-    # A matrix given in float32 is orthogonal to its rounding alone.
+    # A matrix in float32 is orthogonal only up to its rounding.
     return parts if torch.allclose(parts.inner_products(x, y), expected, rtol=1e-4, atol=1e-5 * d) else None

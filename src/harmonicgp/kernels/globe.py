@@ -28,8 +28,8 @@ def unit_vectors(x: Tensor) -> Tensor:
 class GlobeKernel(gpytorch.kernels.Kernel):
     """An isotropic kernel of the straight-line (chordal) distance between places, in Earth radii.
 
-    Inputs: longitude and latitude in degrees. For inputs with further columns give this kernel
-    `active_dims=[0, 1]` and multiply it by a kernel of the rest.
+    The inputs are longitude and latitude in degrees. For inputs with further columns use `active_dims=[0, 1]` and multiply by a
+    kernel of the other columns.
 
     Examples:
         >>> import torch
@@ -46,14 +46,14 @@ class GlobeKernel(gpytorch.kernels.Kernel):
         for part in base_kernel.modules():
             if isinstance(part, gpytorch.kernels.Kernel) and (part.ard_num_dims or 1) > 1:
                 raise ValueError(
-                    "a globe kernel must be isotropic: lengthscales that differ between the axes of space would make "
-                    "longitudes unequal. Use a base kernel without ard_num_dims."
+                    "a globe kernel must be isotropic: with different lengthscales along the axes of space it would depend on "
+                    "the longitude. Use a base kernel without ard_num_dims."
                 )
         super().__init__(**kwargs)
         self.base_kernel = base_kernel
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        """The Gram matrix of the base kernel on unit vectors."""
+        """The Gram matrix of the base kernel on unit vectors, [..., n1, n2], or its diagonal [..., n]."""
         for x in (x1, x2):
             if x.shape[-1] != 2:
                 raise ValueError(

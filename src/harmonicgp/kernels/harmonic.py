@@ -2,8 +2,8 @@
 
     k_t(x, x') = 1/|G| sum_s conj(chi_t(s)) k(x, s.x') = 1/|G| sum_s chi_t(s) k(s.x, x')
 
-The second form is the one computed: the first argument moves, since in inference it is the few inducing inputs, and the
-second may live elsewhere (images, against inducing patches).
+The code computes the second form, in which the first argument moves: in inference it is the few inducing inputs, and the second
+argument may be a point of another space (images against inducing patches).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from harmonicgp.kernels.invariance import check_invariant
 
 @dataclass(frozen=True)
 class HarmonicTransform:
-    """1/|G| sum_s chi_t(s) g(s.z), resolved into blocks, for a function g of points: k(., x) becomes k_t(., x)."""
+    """The transform 1/|G| sum_s chi_t(s) g(s.z) of functions g of points, by blocks. It takes k(., x) to k_t(., x)."""
 
     action: Action
     resolution: Resolution = "complex"
@@ -39,9 +39,9 @@ class HarmonicTransform:
         return self.action.group.n_blocks(self.resolution)
 
     def __call__(self, function: Callable[[Tensor], Tensor], z: Tensor, separate: bool | None = None) -> Tensor:
-        """[blocks, ...] from a function [..., m, d] -> [..., values], at points z [m, d], or [blocks, m, d] of their own.
+        """The blocks [blocks, m, ...] of a function [..., m, d] -> [..., m, ...], at points z [m, d], or [blocks, m, d].
 
-        `separate` (default: whether z is) says that the function's first axis is the blocks, not the orbit.
+        With `separate` (default: for three-dimensional z) the first axis of the function's values is the blocks, not the orbit.
         """
         if z.dim() == 3 if separate is None else separate:
             return self._accumulate(function, z)
@@ -71,12 +71,11 @@ class HarmonicTransform:
 
 @dataclass(frozen=True)
 class HarmonicKernel:
-    """A kernel split along an action, ready to give Gram matrices block by block.
+    """The harmonic kernels of a kernel under an action, for Gram matrices block by block.
 
-    `kernel` is a GPyTorch kernel or a function k(x1, x2) -> [..., n1, n2]. It must be invariant,
-    k(s.x, s.x') = k(x, x'); a cheap check on a few points says so at once, and `check=False` turns it off. The check here
-    also moves parameters that are still to be learned, since a kernel that is invariant only at its first values would stop
-    being so in training.
+    `kernel` is a GPyTorch kernel or a function k(x1, x2) -> [..., n1, n2]. It must be invariant, k(s.x, s.x') = k(x, x'). The
+    constructor checks this on a few points, also after small changes of the learned parameters, because a kernel that is
+    invariant only at its initial values would lose the property in training. `check=False` skips the check.
 
     Examples:
         >>> import torch
@@ -91,9 +90,9 @@ class HarmonicKernel:
     action: Action
     resolution: Resolution = "complex"
     check: bool = True
-    #: The number of columns, needed by the check where neither action nor kernel fixes it.
+    #: The number of columns, for the check; needed if neither action nor kernel determines it.
     dim: int | None = None
-    #: The fused path for points of each width, made at the first use.
+    #: The fused path for each number of columns, constructed at the first use.
     _grams: dict[int, FusedGram | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -104,7 +103,7 @@ class HarmonicKernel:
 
     @property
     def transform(self) -> HarmonicTransform:
-        """The transform over the group."""
+        """The Fourier transform over the group."""
         return HarmonicTransform(self.action, self.resolution)
 
     @property
@@ -115,8 +114,8 @@ class HarmonicKernel:
     def gram(self, x1: Tensor, x2: Tensor) -> Tensor:
         """k_t(x1, x2) for every block t: [n1, d], [n2, d] -> [blocks, n1, n2].
 
-        Either input may have one set of points for each block, [blocks, n, d]. Differentiable in both inputs and in
-        the parameters of the kernel.
+        Either input may have a separate set of points for each block, [blocks, n, d]. Differentiable in both inputs and in the
+        parameters of the kernel.
         """
         separate = self._separate(x1, "x1") | self._separate(x2, "x2")
         if x1.shape[-1] != x2.shape[-1]:
@@ -132,7 +131,7 @@ class HarmonicKernel:
         return paired if fused.plan.pairs else real
 
     def _fused(self, d: int) -> FusedGram | None:
-        """The fused path: all blocks of the real and the complex resolution, where kernel and action allow it."""
+        """The fused path for all blocks of the real or the complex resolution; None if kernel or action has none."""
         group = self.action.group
         if self.resolution == "full" and not group.is_real:
             return None
@@ -152,7 +151,7 @@ class HarmonicKernel:
         return k.real if k.is_complex() else k
 
     def _separate(self, x: Tensor, name: str) -> bool:
-        """Whether each block has points of its own."""
+        """Whether x has a separate set of points for each block."""
         self.action.check(x, name)
         if x.dim() == 2 or (x.dim() == 3 and x.shape[0] == self.n_blocks):
             return x.dim() == 3
@@ -176,8 +175,8 @@ def harmonic_gram(
     - `"complex"`: one of each conjugate pair, doubled when t != -t; the real parts add up to k.
     - `"real"`: the paper's folded real kernels; they add up to k.
 
-    x1 and x2 are [n, d], or [blocks, n, d] for inducing inputs of their own for each block. The result is real in the
-    real resolution, and for groups of order 2 in every way; else complex. `check=False` skips the invariance check.
+    x1 and x2 are [n, d], or [blocks, n, d] with separate points for each block. The result is real in the real resolution and
+    for groups whose ways all have order 2; otherwise it is complex. `check=False` skips the invariance check.
 
     Examples:
         >>> import torch

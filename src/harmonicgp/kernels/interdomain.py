@@ -1,8 +1,8 @@
-"""The inter-domain reading: inducing variables that are sums over an orbit.
+"""Harmonic kernels as inter-domain covariances: inducing variables that are sums over an orbit.
 
 An inter-domain inducing point of frequency t at z is w_t = sum_s F^H_ts delta_{s.z}, with F^H_ts = chi_t(s) / |G|, and
 its inducing variable u = sum_s F^H_ts f(s.z). Then k(x, w_t) = k_t(x, z), and k(w_t, w'_t') is k_t(z, z') for t = t'
-and zero otherwise. These functions compute the sums as they are written; `harmonic_gram` is the fast way.
+and zero otherwise. These functions compute the sums directly; `harmonic_gram` is faster.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harmonicgp.kernels.functions import KernelLike, kernel_matrix
 def harmonic_parts(function: Callable[[Tensor], Tensor], action: Action, x: Tensor) -> Tensor:
     """f_t(x) = sum_s F^H_ts f(s.x) for every frequency t: [n, d] -> [|G|, n].
 
-    Any function on the inputs splits so, and the parts add up to it. `function` maps [..., n, d] to [..., n].
+    The parts of any function add up to the function. `function` maps [..., n, d] to [..., n].
 
     Examples:
         >>> import torch
@@ -31,8 +31,8 @@ def harmonic_parts(function: Callable[[Tensor], Tensor], action: Action, x: Tens
     values = function(action.orbit(x))
     if values.shape != (action.group.order, *x.shape[:-1]):
         raise ValueError(
-            f"the function must map [..., n, d] to [..., n]; for an orbit {tuple(action.orbit(x).shape)} it gave "
-            f"shape {tuple(values.shape)}."
+            f"the function must map [..., n, d] to [..., n]; for an orbit {tuple(action.orbit(x).shape)} it returned shape "
+            f"{tuple(values.shape)}."
         )
     return action.group.inverse_fourier(values) / action.group.order
 
@@ -55,7 +55,7 @@ def interdomain_cross_covariance(kernel: KernelLike, action: Action, x: Tensor, 
 
 
 def interdomain_covariance(kernel: KernelLike, action: Action, z1: Tensor, z2: Tensor) -> Tensor:
-    """k(w_t, w'_t') = E[u_t conj(u'_t')] for every two frequencies, [|G|, |G|, m1, m2]: zero unless t = t'.
+    """k(w_t, w'_t') = E[u_t conj(u'_t')] for all pairs of frequencies, [|G|, |G|, m1, m2]: zero unless t = t'.
 
     Examples:
         >>> import torch
@@ -75,7 +75,7 @@ def interdomain_covariance(kernel: KernelLike, action: Action, z1: Tensor, z2: T
 
 
 def _weights(action: Action, K: Tensor) -> Tensor:
-    """F^H_ts = chi_t(s) / |G|, [|G|, |G|]; real where all characters are and K is."""
+    """F^H_ts = chi_t(s) / |G|, [|G|, |G|]; real if all characters are."""
     if action.group.is_real:
         return action.group.characters().real.to(K) / action.group.order
     dtype = torch.promote_types(K.dtype, torch.complex64)

@@ -1,4 +1,4 @@
-"""Where a kernel says two points are near: coordinates whose Euclidean distance orders points as the kernel does."""
+"""The metric of a kernel: coordinates whose Euclidean distance orders points as the kernel does."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from harmonicgp.kernels.globe import GlobeKernel, unit_vectors
 def metric_coordinates(kernel: object, x: Tensor) -> Tensor:
     """Points x [n, d] in the metric of a kernel, [n, D] in float32.
 
-    Columns are divided by their lengthscales, a period becomes a circle, longitude and latitude a point of the unit sphere. The
-    parts of a sum or a product stand side by side. A kernel without a lengthscale leaves its columns as they are.
+    Columns are divided by their lengthscales. A periodic column becomes a circle, longitude and latitude a point of the unit
+    sphere. The coordinates of the parts of a sum or a product are concatenated. Without a lengthscale columns stay unchanged.
 
-    A kernel of your own can say better with a method `metric_coordinates(x)`: from x [n, d] in float64, the columns that its
-    `forward` gets, to a real tensor [n, D]. The Euclidean distance of its rows must order points as the kernel does: the nearer,
+    Your own kernel can define its metric by a method `metric_coordinates(x)`: from x [n, d] in float64, the columns that its
+    `forward` gets, to a real tensor [n, D]. The Euclidean distance of the rows must order points as the kernel does: the nearer,
     the larger k(x, x') is. It is called without gradients.
 
     Examples:
@@ -36,7 +36,7 @@ def metric_coordinates(kernel: object, x: Tensor) -> Tensor:
 
 
 def _coordinates(kernel: gpytorch.kernels.Kernel, x: Tensor) -> Tensor:
-    is_scale = isinstance(kernel, gpytorch.kernels.ScaleKernel)  # takes its base's active_dims for its own
+    is_scale = isinstance(kernel, gpytorch.kernels.ScaleKernel)  # it copies the active_dims of its base
     selects = not is_scale or kernel.base_kernel.active_dims is None
     if selects and kernel.active_dims is not None:
         x = x.index_select(-1, kernel.active_dims)
@@ -58,16 +58,16 @@ def _coordinates(kernel: gpytorch.kernels.Kernel, x: Tensor) -> Tensor:
 
 
 def _checked(points: object, n: int, name: str) -> Tensor:
-    """What a kernel of one's own returned, if it is as it must be."""
-    must = f"{name}.metric_coordinates(x) must return a real tensor [n, D], one row for each row of x"
+    """The result of a kernel's own method; raises unless it is a real, finite tensor with n rows."""
+    rule = f"{name}.metric_coordinates(x) must return a real tensor [n, D], one row for each row of x"
     if not isinstance(points, Tensor):
-        raise TypeError(f"{must}; got {type(points).__name__}.")
+        raise TypeError(f"{rule}; got {type(points).__name__}.")
     if points.is_complex():
-        raise TypeError(f"{must}; got {points.dtype}.")
+        raise TypeError(f"{rule}; got {points.dtype}.")
     if points.dim() != 2 or len(points) != n:
-        raise ValueError(f"{must}; for {n} rows got shape {tuple(points.shape)}.")
+        raise ValueError(f"{rule}; for {n} rows got shape {tuple(points.shape)}.")
     finite = torch.isfinite(points).all(-1)
     if not bool(finite.all()):
         row = int((~finite).to(torch.uint8).argmax())
-        raise ValueError(f"{must}; row {row} holds a value that is NaN or infinite: {points[row].tolist()[:8]}.")
+        raise ValueError(f"{rule}; row {row} has a value that is NaN or infinite: {points[row].tolist()[:8]}.")
     return points

@@ -1,4 +1,4 @@
-"""Radial and inner-product kernels as functions of one number, one record for each."""
+"""Radial and inner-product kernels as functions of one number: a record for each."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-#: From an inner-product kernel and points [n, d], divided by lengthscales: the points whose products f is taken of, one more
-#: coordinate [n, 1], and factors [n] of the result or None.
+#: From an inner-product kernel and points [n, d], divided by lengthscales: the points whose inner products are the arguments of
+#: f, a further coordinate [n, 1] of them, and factors [n] of the result, or None.
 Lift: TypeAlias = Callable[[Any, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 
 
@@ -22,18 +22,18 @@ Lift: TypeAlias = Callable[[Any, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 class Profile:
     """A kernel as a function f of one number t: the squared distance (clamped at zero), or the inner product.
 
-    `value` gives f(t) and may overwrite t; `slope` gives f'(t) and df/dparameter, from t and f(t).
+    `value(t, parameter)` returns f(t) and may overwrite t. `slope(t, f, parameter)` returns f'(t) and df/dparameter.
     """
 
     name: str
     value: Callable[[Tensor, float], Tensor]
     slope: Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor | None]]
-    code: int | None = None  #: its number in the C file; without one PyTorch computes it
-    parameter: str = ""  #: the attribute of the kernel on which f depends besides t
-    lift: Lift | None = None  #: for a kernel of inner products; None for one of distances
-    #: Lengths of n frequencies drawn from the spectral density, against those of an RBF kernel of the same lengthscale.
+    code: int | None = None  #: its number in the C file; without a number PyTorch computes it
+    parameter: str = ""  #: the attribute of the kernel that is the parameter of f
+    lift: Lift | None = None  #: for kernels of inner products; None for kernels of distances
+    #: Random lengths of n frequencies of the spectral density, relative to an RBF kernel of the same lengthscale.
     radii: Callable[[Any, int, torch.Generator], Tensor] | None = None
-    make: Callable[..., gpytorch.kernels.Kernel] | None = None  #: makes a kernel, where estimators know it by this name
+    make: Callable[..., gpytorch.kernels.Kernel] | None = None  #: makes a kernel, if estimators know it by this name
 
     @property
     def stationary(self) -> bool:
@@ -59,7 +59,7 @@ class _Value(torch.autograd.Function):
 
 
 def profile_value(profile: Profile, t: Tensor, parameter: Tensor | float = 0.0) -> Tensor:
-    """f(t), with the profile's own derivative: right at distance zero too."""
+    """f(t), differentiable by the slope of the profile, which is right at distance zero too."""
     value: Tensor = _Value.apply(t, parameter, profile)
     return value
 
@@ -77,7 +77,7 @@ def _matern12(t: Tensor, _: float) -> Tensor:
 
 def _matern12_slope(t: Tensor, f: Tensor, _: float) -> tuple[Tensor, None]:
     r = t.sqrt()
-    kink = r < (1e-150 if t.dtype == torch.float64 else 1e-18)  # no direction is up
+    kink = r < (1e-150 if t.dtype == torch.float64 else 1e-18)  # f has a kink at zero: the slope is taken as zero
     return torch.where(kink, torch.zeros_like(f), -0.5 * f / r.masked_fill(kink, 1.0)), None
 
 
@@ -106,7 +106,7 @@ def _power_slope(t: Tensor, f: Tensor, power: float) -> tuple[Tensor, None]:
 
 
 def _offset_lift(kernel: Any, x: Tensor) -> tuple[Tensor, Tensor, None]:
-    """The offset of a polynomial as one more coordinate."""
+    """The offset of a polynomial as a further coordinate."""
     return x, kernel.offset.reshape(()).sqrt().expand(len(x), 1), None
 
 
@@ -124,16 +124,16 @@ def _angle(c: Tensor, order: float) -> Tensor:
 
 
 def _angle_slope(c: Tensor, f: Tensor, order: float) -> tuple[Tensor, None]:
-    """dJ_n/dc = n^2 J_{n-1}: where autograd would meet 0/0 at coincident points, this ladder does not."""
+    """dJ_n/dc = n^2 J_{n-1}, which avoids the 0/0 of autograd at equal points."""
     if order > 0:
         return order**2 * profile_value(ANGLE, c, order - 1), None
     sin2 = 1 - c * c
-    edge = sin2 <= 4 * torch.finfo(c.dtype).eps  # a kink, as of |x - x'| at zero: no direction is up
+    edge = sin2 <= 4 * torch.finfo(c.dtype).eps  # a kink, like that of |x - x'| at zero: the slope is taken as zero
     return torch.where(edge, torch.zeros_like(c), sin2.masked_fill(edge, 1.0).rsqrt() / math.pi), None
 
 
 def directions_lift(kernel: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Directions of (x, sqrt(bias)), and powers of their lengths, for an arc-cosine kernel and x [..., n, d]."""
+    """Unit vectors of (x, sqrt(bias)), and powers of the lengths, for an arc-cosine kernel and x [..., n, d]."""
     bias = kernel.bias_variance[..., 0]
     norm = (x.square().sum(-1) + bias).sqrt()
     return x / norm[..., None], (bias.sqrt() / norm)[..., None], norm**kernel.order
@@ -143,7 +143,7 @@ def directions_lift(kernel: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _gamma(shape: float, size: int, generator: torch.Generator) -> Tensor:
-    """Gamma(shape, 1) draws from a given generator (torch's own sampler takes none)."""
+    """Samples of Gamma(shape, 1). PyTorch's sampler takes no generator, so NumPy's gets a seed from it."""
     seed = int(torch.randint(2**31 - 1, (1,), generator=generator, device="cpu"))
     return torch.from_numpy(np.random.default_rng(seed).gamma(shape, size=size))
 
@@ -204,5 +204,5 @@ def named_kernel(name: str, **arguments: Any) -> gpytorch.kernels.Kernel:
 
 
 def log_scale(lower: float = 0.0) -> gpytorch.constraints.GreaterThan:
-    """The constraint of a parameter that is learned on a logarithmic scale: its raw value is its logarithm."""
+    """The constraint of a parameter above a lower limit whose raw value is its logarithm."""
     return gpytorch.constraints.GreaterThan(lower, transform=torch.exp, inv_transform=torch.log)

@@ -1,4 +1,4 @@
-"""What the library knows of each class of kernels: its profile, random features, and how it is saved."""
+"""The properties of each class of kernels: its profile, its random features, and how it is saved."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harmonicgp.kernels.profiles import MATERN12, MATERN32, MATERN52, POWER, RAT
 
 #: [..., n, d] -> random features [..., n, R] with k(x, x') ~ phi(x) . phi(x')
 FeatureMap: TypeAlias = Callable[[Tensor], Tensor]
-#: From a kernel, a generator and a number of frequencies.
+#: A function of a kernel, a generator and a number of frequencies.
 DrawFeatures: TypeAlias = Callable[[Any, torch.Generator, int], FeatureMap]
 
 _MAX_POWER = 15
@@ -26,7 +26,7 @@ _MAX_POWER = 15
 
 @dataclass(frozen=True)
 class KernelRecord:
-    """The traits of a class of kernels; a class without a record has none."""
+    """The profile and the random features of a class of kernels. Classes that are not registered have neither."""
 
     profile: Callable[[Any], Profile | None] = lambda kernel: None
     random_features: DrawFeatures | None = None
@@ -36,7 +36,7 @@ _RECORDS: dict[type, KernelRecord] = {}
 
 
 def record_of(kernel: object) -> KernelRecord:
-    """The record of a kernel's class: of exactly this class, since a subclass may compute anything."""
+    """The record of exactly this kernel's class: a subclass may compute anything."""
     return _RECORDS.get(type(kernel), KernelRecord())
 
 
@@ -51,25 +51,25 @@ def register_kernel(
     make: Callable[..., Any] | None = None,
     **fields: FieldType,
 ) -> None:
-    """Tell the library about a class of kernels of your own.
+    """Register your own class of kernels.
 
-    A kernel works in features and estimators without this. Registered, it can be saved, and more.
+    Features and estimators accept any kernel. A registered one can be saved, and has the options below.
 
-    Neighbours are found by a method of the class, not by an argument here: `metric_coordinates(x)`, from x [n, d] in float64 to a
-    real tensor [n, D] whose Euclidean distances order points as the kernel does. Without it, columns are divided by the kernel's
-    `lengthscale`, or count as they are if it has none (`harmonicgp.kernels.metric.metric_coordinates`).
+    To define which points are near, for neighbours, give the class a method `metric_coordinates(x)`: from x [n, d] in float64 to
+    a real tensor [n, D] whose Euclidean distances order points as the kernel does. Without it, columns are divided by the
+    kernel's `lengthscale`, or stay unchanged if it has none (`harmonicgp.kernels.metric.metric_coordinates`).
 
     Args:
-        name: the name in files. Call this before you save, and before you load.
-        cls: the class. Files hold exactly this class, not its subclasses.
-        profile: a `Profile`, or a function from a kernel to one or None; with it Gram matrices take the fused path.
-        random_features: from a kernel, a generator and n, a map phi with phi(x) . phi(x') close to k(x, x'), in float64;
-            without it `sample_y` refuses many rows.
-        children: attributes that hold one kernel each, or the one attribute that holds a list. They are the first arguments
-            of `make`.
+        name: the name in files. Register the class before you save and before you load.
+        cls: the class. Files store instances of exactly this class, not of its subclasses.
+        profile: a `Profile`, or a function from a kernel to a `Profile` or None; with it Gram matrices take the fused path.
+        random_features: a function of a kernel, a generator and n. It returns a map phi with phi(x) . phi(x') close to k(x, x'),
+            in float64. Without it `sample_y` refuses many rows.
+        children: names of attributes that are kernels, or the name of one attribute that is a list of kernels. They are the first
+            arguments of `make`.
         make: builds the kernel from children and fields; the class itself by default.
-        fields: constructor arguments to save, attributes of the same name, each with its type: `int` (not negative), `float`,
-            `bool`, `list[int]`, or one of these `| None`. Parameters and `active_dims` are saved without being named here.
+        fields: constructor arguments to save, each an attribute of the same name, with its type: `int` (not negative), `float`,
+            `bool`, `list[int]`, or one of these `| None`. Parameters and `active_dims` are saved automatically.
 
     Examples:
         >>> class Halved(gpytorch.kernels.RBFKernel):
@@ -86,7 +86,13 @@ def register_kernel(
 
 
 def random_features(kernel: Any, generator: torch.Generator, n: int) -> FeatureMap:
-    """A map phi with phi(x) . phi(x') close to k(x, x'), n frequencies for every stationary part."""
+    """A map phi with phi(x) . phi(x') close to k(x, x'), with n frequencies for every stationary part.
+
+    Examples:
+        >>> phi = random_features(gpytorch.kernels.RBFKernel(), torch.Generator().manual_seed(0), 8)
+        >>> phi(torch.zeros(3, 2, dtype=torch.float64)).shape
+        torch.Size([3, 16])
+    """
     draw = record_of(kernel).random_features
     if draw is None:
         raise ValueError(
@@ -97,23 +103,23 @@ def random_features(kernel: Any, generator: torch.Generator, n: int) -> FeatureM
     inner, active = draw(kernel, generator, n), kernel.active_dims
     base = getattr(kernel, "base_kernel", None)
     if type(kernel) is gpytorch.kernels.ScaleKernel and getattr(base, "active_dims", None) is not None:
-        active = None  # a scaling takes its base's for its own: the base selects, once
+        active = None  # a ScaleKernel copies the active_dims of its base: only the base selects columns
     if active is None:
         return inner
     return lambda x: inner(x.index_select(-1, active))
 
 
 def drawn_features(draw: Callable[[int], Tensor], features: Callable[[Tensor, Tensor], Tensor]) -> FeatureMap:
-    """The map x -> features(x, draw(d)), whose numbers are drawn once, when the width d of x is known."""
-    drawn: dict[int, Tensor] = {}
+    """The map x -> features(x, draw(d)); the random numbers draw(d) are made once, at the first x with d columns."""
+    numbers: dict[int, Tensor] = {}
 
-    def of(x: Tensor) -> Tensor:
+    def feature_map(x: Tensor) -> Tensor:
         d = x.shape[-1]
-        if d not in drawn:
-            drawn[d] = draw(d)
-        return features(x, drawn[d])
+        if d not in numbers:
+            numbers[d] = draw(d)
+        return features(x, numbers[d])
 
-    return of
+    return feature_map
 
 
 def _waves(x: Tensor, frequencies: Tensor) -> Tensor:
@@ -123,7 +129,7 @@ def _waves(x: Tensor, frequencies: Tensor) -> Tensor:
 
 
 def _stationary_features(kernel: Any, generator: torch.Generator, n: int) -> FeatureMap:
-    """Frequencies from the spectral density: Gaussian, of lengths that the profile draws."""
+    """Frequencies from the spectral density: Gaussian directions with lengths from the profile."""
     profile = record_of(kernel).profile(kernel)
     assert profile is not None
     assert profile.radii is not None
@@ -138,7 +144,7 @@ def _stationary_features(kernel: Any, generator: torch.Generator, n: int) -> Fea
 
 
 def _periodic_features(kernel: Any, generator: torch.Generator, n: int) -> FeatureMap:
-    """Frequencies 2 pi j / period, whole numbers j from the kernel's Fourier series, a product over columns."""
+    """Frequencies 2 pi j / period, with whole numbers j from the kernel's Fourier series, a product over columns."""
     period = kernel.period_length.detach().double().reshape(-1)
     lengthscale = kernel.lengthscale.detach().double().reshape(-1)
 
@@ -176,7 +182,7 @@ def _product_features(kernel: Any, generator: torch.Generator, n: int) -> Featur
 
 
 def product_features(parts: list[FeatureMap], generator: torch.Generator, n: int) -> FeatureMap:
-    """Features of a product of kernels, from those of its parts: products of randomly paired features, unbiased.
+    """Unbiased features of a product of kernels: products of randomly paired features of its parts.
 
     phi_i(x) = sqrt(R) prod_k phi^k_{j_k(i)}(x).
     """

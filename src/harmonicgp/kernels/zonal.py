@@ -2,9 +2,9 @@
 
     k((lon, lat), (lon', lat')) = sum over |t| <= n/2 of c_t(lat, lat') exp(i t (lon - lon'))
 
-for longitudes on a lattice of n (the group Cyclic(n)), by the discrete Fourier transform of the kernel along it; or, for the RBF
-kernel, whose harmonics fall faster than any power, for all longitudes (the circle group), by a transform so long that what it
-folds back is below rounding. Pairs of latitudes at which the kernel is zero to rounding are left out.
+For longitudes on a lattice of n (the group Cyclic(n)) they are the discrete Fourier transform of the kernel along the lattice.
+For all longitudes (the circle group) the kernel must be RBF: its harmonics fall so fast that the aliasing of a longer transform
+is below rounding. Pairs of latitudes at which the kernel is zero up to rounding are left out.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _RADIANS = math.pi / 180
 
 @dataclass(frozen=True)
 class ZonalKernel:
-    """A kernel on the globe, taken apart: scale * f(chord^2 / lengthscale^2), all in float64."""
+    """A kernel on the globe as scale * f(chord^2 / lengthscale^2), in float64."""
 
     shape: Shape
-    #: The last transform that was asked for.
+    #: The last matrix of `cosines`.
     _transforms: dict[tuple[int, int], Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
@@ -46,14 +46,14 @@ class ZonalKernel:
         shape = Shape.of(kernel)
         if shape is None or shape.globe is None or not shape.profile.stationary:
             raise TypeError(
-                "harmonics of the longitude are those of a GlobeKernel of an RBF, Matern or rational quadratic kernel, scaled "
-                f"or not; got {type(kernel).__name__}."
+                "harmonics of the longitude need a GlobeKernel of an RBF, Matern or rational quadratic kernel, scaled or not; "
+                f"got {type(kernel).__name__}."
             )
         return cls(shape)
 
     @property
     def is_smooth(self) -> bool:
-        """Whether the harmonics fall so fast that a finite transform is exact to rounding at all longitudes."""
+        """Whether a finite transform is exact to rounding at all longitudes, because the harmonics fall fast enough."""
         return self.shape.profile is RBF
 
     @property
@@ -72,30 +72,30 @@ class ZonalKernel:
         return profile_value(self.shape.profile, t, self.shape.parameter(t).double())
 
     def reach(self) -> float:
-        """The chord beyond which the kernel is zero to rounding, at most the diameter 2."""
+        """The chord above which the kernel is zero up to rounding, at most the diameter 2."""
         with torch.no_grad():
             t = torch.logspace(-6, 12, 400, dtype=torch.float64, device=self.lengthscale.device)
             t = t[self.profile(t) > NEGLIGIBLE]
             return min(2.0, 1.05 * math.sqrt(float(t.max())) * float(self.lengthscale.detach()))
 
     def nodes(self, t_max: int) -> int:
-        """Longitudes of a transform that is exact to rounding up to t_max, for a smooth kernel: c_t ~ exp(-t^2 l^2 / 2)."""
+        """The longitudes of a transform that is exact to rounding up to t_max, for a smooth kernel: c_t ~ exp(-t^2 l^2 / 2)."""
         alias = math.sqrt(-2 * math.log(NEGLIGIBLE)) / float(self.lengthscale.detach())
         return max(int(t_max + alias) + 2, 2 * t_max + 2)
 
     @torch.inference_mode(False)
     def cosines(self, n: int, t_max: int) -> Tensor:
-        """The transform of an even sequence of n numbers, from its first half: [n // 2 + 1, t_max + 1]."""
+        """The matrix of the transform of an even sequence of n numbers, from its first half: [n // 2 + 1, t_max + 1]."""
         if (n, t_max) not in self._transforms:
             s = torch.arange(n // 2 + 1, device="cpu")
             weights = (2.0 - ((s == 0) | (2 * s == n)).double()) / n
-            angles = (s[:, None] * torch.arange(t_max + 1, device="cpu")) % n  # whole numbers: no digit is lost
+            angles = (s[:, None] * torch.arange(t_max + 1, device="cpu")) % n  # exact, as whole numbers
             self._transforms.clear()
             self._transforms[n, t_max] = weights[:, None] * torch.cos(angles.double() * (2 * math.pi / n))
         return self._transforms[n, t_max]
 
     def at(self, p: Tensor, q: Tensor, angles: Tensor) -> Tensor:
-        """The values k / scale at latitudes p [m], q [n] (degrees), longitudes that differ by angles [r] or [n, r]: [m, n, r]."""
+        """k / scale at latitudes p [m] and q [n] in degrees, for differences of longitude [r] or [n, r] in radians: [m, n, r]."""
         p, q = p.double() * _RADIANS, q.double() * _RADIANS
         inverse = self.lengthscale**-2
         across = 4 * torch.sin(0.5 * (p[:, None] - q[None])).square() * inverse
@@ -104,7 +104,7 @@ class ZonalKernel:
 
 
 def zonal_tiles(kernel: ZonalKernel, p: Tensor, q: Tensor, order: int) -> Iterator[tuple[slice, slice]]:
-    """Tiles of pairs of latitudes (degrees; p rising), whose kernel is not zero: all of those of some q in one tile."""
+    """Tiles of pairs of latitudes (degrees, p ascending), with all pairs whose kernel is not zero. No q is in two tiles."""
     reach = 2 * math.asin(min(1.0, kernel.reach() / 2)) / _RADIANS  # of the chord, as an angle
     width, i = order // 2 + 1, 0
     while i < len(q):
@@ -112,10 +112,10 @@ def zonal_tiles(kernel: ZonalKernel, p: Tensor, q: Tensor, order: int) -> Iterat
         while True:
             low, high = float(q[i:j].min()) - reach, float(q[i:j].max()) + reach
             first, last = torch.searchsorted(p, torch.tensor([low, high], dtype=p.dtype, device=p.device)).tolist()
-            more = min(len(q), i + max(1, _TILE // (width * max(1, last - first))))
-            if more <= j or more - j < (j - i) // 4:
+            longer = min(len(q), i + max(1, _TILE // (width * max(1, last - first))))
+            if longer <= j or longer - j < (j - i) // 4:
                 break
-            j = more
+            j = longer
         if last > first:
             yield slice(first, last), slice(i, j)
         i = j
@@ -130,9 +130,9 @@ def zonal_block(kernel: ZonalKernel, p: Tensor, q: Tensor, t_max: int, order: in
 
 @torch.no_grad()
 def zonal_offset_spectrum(kernel: ZonalKernel, p: Tensor, q: Tensor, offset: Tensor, t_max: int, order: int) -> Tensor:
-    """The same between p at longitude 0 and places (offset, q) off the lattice: complex, [t_max + 1, len(p), len(q)].
+    """The coefficients between p at longitude 0 and points (offset, q) off the lattice: complex, [t_max + 1, len(p), len(q)].
 
-    k_t(z, x) = 1/n sum_s conj(chi_t(s)) k(z, s.x), offsets in degrees, one for each of q.
+    k_t(z, x) = 1/n sum_s conj(chi_t(s)) k(z, s.x). Offsets are in degrees, one for each q.
     """
     out = torch.empty(t_max + 1, len(p), len(q), dtype=torch.complex128, device=p.device)
     turns = torch.arange(order, dtype=torch.float64, device=p.device) * (2 * math.pi / order)
@@ -143,7 +143,7 @@ def zonal_offset_spectrum(kernel: ZonalKernel, p: Tensor, q: Tensor, offset: Ten
 
 
 def zonal_spectrum(kernel: ZonalKernel, p: Tensor, q: Tensor, t_max: int, order: int) -> Tensor:
-    """The coefficients c_t(p, q), all of it, without a graph: [t_max + 1, len(p), len(q)]."""
+    """The coefficients c_t(p, q) of all pairs, without a graph: [t_max + 1, len(p), len(q)]."""
     out = torch.zeros(t_max + 1, len(p), len(q), dtype=torch.float64, device=p.device)
     with torch.no_grad():
         for rows, columns in zonal_tiles(kernel, p, q, order):
@@ -161,8 +161,8 @@ def longitude_spectrum(
 
         c_n = exp(-(1 - cos(lat - lat')) / l^2) ive(n, cos(lat) cos(lat') / l^2),
 
-    exact at any longitude and positive semi-definite for each n; otherwise by the trapezoid rule with `points` nodes
-    (default: 16 a frequency, at least 1024; give more where the lengthscale is below their spacing).
+    exact at any longitude and positive semi-definite for each n. For other kernels by the trapezoid rule with `points` nodes
+    (default: 16 for each frequency, at least 1024; give more if the lengthscale is below their spacing).
 
     Differentiable in latitudes and hyper-parameters.
 
@@ -184,7 +184,7 @@ def longitude_spectrum(
     if shape is not None and shape.profile is RBF and points is None:
         inverse = shape.base.lengthscale.reshape(()) ** -2
         n = torch.arange(n_frequencies, device=p.device)[:, None, None]
-        z = (p.cos() * q.cos() * inverse).clamp_min(0.0)  # a latitude of 90 may round below zero
+        z = (p.cos() * q.cos() * inverse).clamp_min(0.0)  # rounding may give a negative cosine at 90 degrees
         return shape.scale(p) * torch.exp(-2 * torch.sin(0.5 * (p - q)).square() * inverse) * scaled_bessel(n, z)
     points = whole_number(points or max(1024, 16 * n_frequencies), "points", 2 * n_frequencies)
     longitude = torch.arange(points, dtype=latitude1.dtype, device=p.device) * (360.0 / points)

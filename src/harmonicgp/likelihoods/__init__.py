@@ -1,4 +1,4 @@
-"""Likelihoods that GPyTorch lacks, and its own as inference sees them."""
+"""Likelihoods that GPyTorch does not have, and the interface of all likelihoods for inference."""
 
 from harmonicgp.likelihoods.observation import GaussianObservation, Observation, observe, register_likelihood
 from harmonicgp.likelihoods.poisson import PoissonLikelihood

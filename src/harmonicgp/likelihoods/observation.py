@@ -1,7 +1,7 @@
-"""What inference needs of a likelihood: e_n = E_q log p(y_n | f_n), its bound, and its derivatives.
+"""Likelihoods as inference needs them: e_n = E_q log p(y_n | f_n), its bounds, and its derivatives.
 
-GPyTorch's likelihoods are used through their own interface. Targets are [P, n], one row an output; for likelihoods of
-several latent functions (softmax, robust-max) [1, n] class numbers and P latent functions.
+Any GPyTorch likelihood can be used. Targets are [P, n], one row for each output. Likelihoods with several latent functions
+(softmax, robust-max) have targets [1, n], class numbers, and P latent functions.
 """
 
 from __future__ import annotations
@@ -22,10 +22,15 @@ Bound: TypeAlias = Literal["elbo", "tight", "predictive"]
 
 
 class Observation(torch.nn.Module):
-    """A likelihood as inference sees it: one latent function for each output, any GPyTorch likelihood.
+    """A likelihood for inference. This class takes any GPyTorch likelihood, with one latent function for each output.
 
-    Subclass it for a likelihood with checks of its targets, several latent functions or sites in closed form, and name the
-    subclass in `register_likelihood`.
+    Subclass it to check targets, or for several latent functions or slopes in closed form, and pass the subclass to
+    `register_likelihood`.
+
+    Examples:
+        >>> observation = Observation(gpytorch.likelihoods.LaplaceLikelihood())
+        >>> observation.expected(torch.zeros(1, 5), torch.zeros(1, 5), torch.ones(1, 5)).shape
+        torch.Size([5])
     """
 
     is_gaussian = False  #: whether closed forms apply
@@ -35,22 +40,22 @@ class Observation(torch.nn.Module):
         self.likelihood = likelihood
 
     def check_bound(self, bound: str) -> None:
-        """Raise a clear error unless the bound is one that the likelihood has."""
+        """Raise a ValueError unless the likelihood has the bound."""
         if bound not in get_args(Bound):
             raise ValueError(f"bound must be one of {', '.join(map(repr, get_args(Bound)))}; got {bound!r}.")
         if bound != "elbo" and not self.is_gaussian:
             raise ValueError(f'the {bound!r} bound is for Gaussian noise; use bound="elbo" with this likelihood.')
 
     def check_targets(self, y: Tensor) -> None:
-        """Raise a clear error for targets [P, N] that the likelihood cannot have made."""
+        """Raise a ValueError for targets [P, N] that are impossible under the likelihood."""
 
     def n_latent(self, n_targets: int) -> int:
-        """How many latent functions the targets need."""
+        """The number of latent functions for a number of rows of targets."""
         return n_targets
 
     def expected(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """The expectations e_n, [n], summed over outputs: in closed form or by Gauss-Hermite quadrature."""
-        with torch.device(mean.device):  # GPyTorch makes tensors of its own
+        """The expectations e_n summed over outputs, [n], in closed form or by Gauss-Hermite quadrature."""
+        with torch.device(mean.device):  # GPyTorch makes tensors on the default device
             latent = gpytorch.distributions.MultivariateNormal(mean, DiagLinearOperator(variance))
             return self.likelihood.expected_log_prob(y, latent).sum(0)
 
@@ -61,12 +66,12 @@ class Observation(torch.nn.Module):
     def class_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
         """The probability of every class, [n, K], from marginals of the latent functions [n, P]."""
         if not hasattr(self.likelihood, "class_probabilities"):
-            raise TypeError(f"{type(self.likelihood).__name__} has no probabilities of classes.")
+            raise TypeError(f"{type(self.likelihood).__name__} has no class probabilities.")
         return self.likelihood.class_probabilities(mean, variance)
 
     def terms(self, y: Tensor, mean: Tensor, variance: Tensor, residual: Residual, bound: Bound,
               noise: Tensor | None = None) -> Tensor:  # fmt: skip
-        """The per-row terms of the bound, [n]; mean and variance [P, n] are those of the features' part of f."""
+        """The terms of the bound for each row, [n]; mean and variance [P, n] are those of f without the residual."""
         self.check_bound(bound)
         return self.expected(y, mean, variance + residual.variance)
 
@@ -79,21 +84,21 @@ class Observation(torch.nn.Module):
 
 
 class GaussianObservation(Observation):
-    """Gaussian noise: of one variance that is learned, plus a known variance for each row where given."""
+    """Gaussian noise with one learned variance, plus optional known variances of the rows."""
 
     is_gaussian = True
 
     def __init__(self, likelihood: gpytorch.likelihoods.GaussianLikelihood) -> None:
         if likelihood.noise.numel() != 1:
             raise TypeError(
-                "the Gaussian likelihood has a batch of noises; use one without batch_shape: outputs share it."
+                "the Gaussian likelihood has a batch of noises; use one without batch_shape, which all outputs share."
             )
         super().__init__(likelihood)
 
-    def noise(self, known: Tensor | None = None) -> Tensor:
-        """s2, [1], or [n] with known variances added."""
+    def noise(self, row_noise: Tensor | None = None) -> Tensor:
+        """The noise variance s2 [1], or its sum with known variances of the rows [n]."""
         s2 = self.likelihood.noise
-        return s2 if known is None else s2 + known
+        return s2 if row_noise is None else s2 + row_noise
 
     def expected(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """E log N(y; f, s2)."""
@@ -101,7 +106,7 @@ class GaussianObservation(Observation):
 
     def terms(self, y: Tensor, mean: Tensor, variance: Tensor, residual: Residual, bound: Bound,
               noise: Tensor | None = None) -> Tensor:  # fmt: skip
-        """The paper's bound, the tight one (Titsias 2025), or the predictive log-likelihood, which is no bound."""
+        """The ELBO, the tight bound (Titsias 2025), or the predictive log-likelihood, which is not a bound."""
         self.check_bound(bound)
         s2 = self.noise(noise)
         if bound == "predictive":
@@ -129,25 +134,25 @@ class StudentTObservation(Observation):
 
 
 class BernoulliObservation(Observation):
-    """Two classes by a probit."""
+    """Two classes with a probit link."""
 
     def check_targets(self, y: Tensor) -> None:
-        """Raise a clear error unless targets are 0 and 1, or -1 and 1."""
+        """Raise a ValueError unless targets are 0 and 1, or -1 and 1."""
         values = set(y.unique().tolist()) if y.numel() else set()
         if not (values <= {0.0, 1.0} or values <= {-1.0, 1.0}):
             raise ValueError(f"targets of a Bernoulli likelihood are 0 and 1 (or -1 and 1); got {sorted(values)[:5]}.")
 
     def class_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
-        """Both probabilities, [n, 2]."""
+        """The probabilities of both classes, [n, 2]."""
         p = torch.special.ndtr(mean[:, 0] / (1 + variance[:, 0]).sqrt())
         return torch.stack((1 - p, p), -1)
 
 
 class ClassObservation(Observation):
-    """Several classes, a latent function for each; targets are one row of class numbers."""
+    """Several classes with a latent function for each. Targets are one row of class numbers."""
 
     def check_targets(self, y: Tensor) -> None:
-        """Raise a clear error unless targets are class numbers."""
+        """Raise a ValueError unless targets are class numbers."""
         K = self.n_latent(1)
         if len(y) != 1 or bool((y != y.round()).any() | (y < 0).any() | (y >= K).any()):
             raise ValueError(
@@ -155,35 +160,35 @@ class ClassObservation(Observation):
             )
 
     def n_latent(self, n_targets: int) -> int:
-        """One for each class."""
+        """The number of classes."""
         return int(self.likelihood.num_classes)
 
     def expected(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """The expectations e_n, [n]. A likelihood that samples them gets the same draws each time."""
+        """The expectations e_n, [n]. A likelihood that estimates them by sampling gets the same random numbers each time."""
         latent = gpytorch.distributions.MultitaskMultivariateNormal(
             mean.mT, DiagLinearOperator(variance.mT.reshape(-1))
         )
-        with torch.random.fork_rng(devices=[]):  # the global state is left alone
+        with torch.random.fork_rng(devices=[]):  # restores the global random state
             torch.manual_seed(0)
             return self.likelihood.expected_log_prob(y[0], latent)
 
 
 class _SoftmaxObservation(ClassObservation):
-    """GPyTorch's softmax, whose latent functions may be mixed."""
+    """GPyTorch's softmax, which may mix its latent functions."""
 
     def n_latent(self, n_targets: int) -> int:
-        """One for each of its features."""
+        """The number of features of the softmax."""
         return int(self.likelihood.num_features)
 
 
 def _refused(likelihood: gpytorch.likelihoods.Likelihood) -> Observation:
     raise TypeError(
-        f"{type(likelihood).__name__}: use GaussianLikelihood. Known variances for each row are given to fit as noise=, "
-        "several outputs as y [P, N]."
+        f"{type(likelihood).__name__} is not supported: use GaussianLikelihood. Pass known variances of the rows to fit as "
+        "noise=, and several outputs as y [P, N]."
     )
 
 
-# Which likelihoods there are ------------------------------------------------------------------------------------------
+# Registered likelihoods -----------------------------------------------------------------------------------------------
 
 _OBSERVATIONS: dict[type, Callable[[Any], Observation]] = {}
 
@@ -198,15 +203,15 @@ def register_likelihood(
     parameters: str = "",
     **fields: FieldType,
 ) -> None:
-    """Tell the library about a class of likelihoods of your own. `training.fit` takes any GPyTorch likelihood without this.
+    """Register your own class of likelihoods. `training.fit` accepts any GPyTorch likelihood without this.
 
     Args:
-        name: the name in files; None if it is not to be saved. Call this before you save, and before you load.
-        cls: the class. Subclasses are observed like it; files hold exactly this class.
-        observation: the `Observation` that inference sees it through.
+        name: the name in files; None if it cannot be saved. Register the class before you save and before you load.
+        cls: the class. Subclasses use the same observation; files store instances of exactly this class.
+        observation: the `Observation` class for inference.
         make: builds the likelihood from its fields; the class itself by default.
-        parameters: the submodule that holds the parameters, if the likelihood itself does not.
-        fields: constructor arguments to save, attributes of the same name, each with its type: `int` (not negative), `float`,
+        parameters: the name of the submodule with the parameters, if they are not in the likelihood itself.
+        fields: constructor arguments to save, each an attribute of the same name, with its type: `int` (not negative), `float`,
             `bool`, or one of these `| None`.
 
     Examples:
@@ -220,13 +225,18 @@ def register_likelihood(
 
 
 def observe(likelihood: gpytorch.likelihoods.Likelihood | Observation) -> Observation:
-    """The likelihood as inference sees it."""
+    """The observation of a likelihood, by its class.
+
+    Examples:
+        >>> observe(gpytorch.likelihoods.GaussianLikelihood()).is_gaussian
+        True
+    """
     if isinstance(likelihood, Observation):
         return likelihood
     if not isinstance(likelihood, gpytorch.likelihoods.Likelihood):
         raise TypeError(f"likelihood must be a GPyTorch likelihood; got {likelihood!r}.")
-    known = [_OBSERVATIONS[kind] for kind in type(likelihood).__mro__ if kind in _OBSERVATIONS]
-    return known[0](likelihood) if known else Observation(likelihood)
+    make = next((_OBSERVATIONS[kind] for kind in type(likelihood).__mro__ if kind in _OBSERVATIONS), Observation)
+    return make(likelihood)
 
 
 register_likelihood(

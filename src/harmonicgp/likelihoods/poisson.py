@@ -1,4 +1,4 @@
-"""Counts."""
+"""Poisson counts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from harmonicgp.likelihoods.observation import Observation, register_likelihood
 
 
 class PoissonLikelihood(gpytorch.likelihoods.likelihood._OneDimensionalLikelihood):
-    """y ~ Poisson(exp(f)); the expectation under a Gaussian is in closed form."""
+    """y ~ Poisson(exp(f)). The expectation under a Gaussian is computed in closed form.
+
+    Examples:
+        >>> PoissonLikelihood()(torch.zeros(2)).mean
+        tensor([1., 1.])
+    """
 
     @staticmethod
     def check(y: Tensor) -> None:
-        """Raise a clear error unless y are counts."""
+        """Raise a ValueError unless y are counts."""
         if bool((y < 0).any() | (y != y.round()).any()):
             raise ValueError("targets of a Poisson likelihood must be whole numbers 0, 1, 2, ...")
 
@@ -32,10 +37,10 @@ class PoissonLikelihood(gpytorch.likelihoods.likelihood._OneDimensionalLikelihoo
 
 
 class PoissonObservation(Observation):
-    """Counts."""
+    """Poisson counts."""
 
     def check_targets(self, y: Tensor) -> None:
-        """Raise a clear error unless targets are counts."""
+        """Raise a ValueError unless targets are counts."""
         PoissonLikelihood.check(y)
 
 

@@ -17,8 +17,13 @@ from harmonicgp.likelihoods.observation import ClassObservation, register_likeli
 class RobustMaxLikelihood(gpytorch.likelihoods.Likelihood):
     """p(y | f) = 1 - epsilon if f_y is the largest of f_1..f_K, else epsilon / (K - 1) (Hernandez-Lobato et al. 2011).
 
-    Expectations need the probability that f_y is the largest, an integral of one dimension, taken by Gauss-Hermite
-    quadrature: P = E_{f_y} prod_{k != y} Phi((f_y - mean_k) / std_k).
+    Expectations need the probability that f_y is the largest, P = E_{f_y} prod_{k != y} Phi((f_y - mean_k) / std_k), a
+    one-dimensional integral that is computed by Gauss-Hermite quadrature.
+
+    Examples:
+        >>> likelihood = RobustMaxLikelihood(3)
+        >>> likelihood.class_probabilities(torch.zeros(1, 3), torch.ones(1, 3)).round(decimals=3)
+        tensor([[0.3330, 0.3330, 0.3330]])
     """
 
     def __init__(self, num_classes: int, epsilon: float = 1e-3, points: int = 20) -> None:
@@ -33,7 +38,7 @@ class RobustMaxLikelihood(gpytorch.likelihoods.Likelihood):
 
     @property
     def points(self) -> int:
-        """Nodes of the quadrature."""
+        """The number of nodes of the quadrature."""
         return len(self.nodes)
 
     @property
@@ -67,7 +72,7 @@ class RobustMaxLikelihood(gpytorch.likelihoods.Likelihood):
         n = mean.shape[0]
         labels = [torch.full((n,), k, device=mean.device) for k in range(self.num_classes)]
         P = torch.stack([self.probability_of_largest(y, mean, variance) for y in labels], -1)
-        P = P / P.sum(-1, keepdim=True)  # quadrature leaves the sum a little off one
+        P = P / P.sum(-1, keepdim=True)  # the sum differs from one by the error of the quadrature
         return (1 - self.epsilon) * P + self.epsilon / (self.num_classes - 1) * (1 - P)
 
     def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> torch.distributions.Categorical:

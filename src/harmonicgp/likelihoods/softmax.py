@@ -11,7 +11,7 @@ from torch import Tensor
 from harmonicgp._validation import whole_number
 from harmonicgp.likelihoods.observation import ClassObservation, register_likelihood
 
-#: Draws for class probabilities.
+#: Samples for class probabilities.
 DRAWS = 256
 
 
@@ -20,7 +20,11 @@ class SoftmaxBoundLikelihood(gpytorch.likelihoods.Likelihood):
 
         E log p(y | f) >= m_y - log sum_k exp(m_k + v_k / 2)        for independent f_k ~ N(m_k, v_k).
 
-    No sampling in training, and its curvature is never negative. Unlike robust-max it can say that classes overlap.
+    Training needs no sampling, and the curvature of the bound is never negative. Unlike robust-max it models overlapping classes.
+
+    Examples:
+        >>> SoftmaxBoundLikelihood(2).class_probabilities(torch.zeros(1, 2), torch.ones(1, 2)).sum()
+        tensor(1.)
     """
 
     def __init__(self, num_classes: int) -> None:
@@ -33,9 +37,9 @@ class SoftmaxBoundLikelihood(gpytorch.likelihoods.Likelihood):
         return m.gather(1, observations.long()[:, None])[:, 0] - torch.logsumexp(m + 0.5 * v, -1)
 
     def class_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
-        """p(y = k) for every class, [n, K], from marginals [n, K]: an average over the same quasi-random draws each time."""
+        """p(y = k) for every class, [n, K], from marginals [n, K]: a mean over fixed quasi-random samples."""
         points = torch.quasirandom.SobolEngine(self.num_classes, scramble=True, seed=0).draw(DRAWS).to(mean)
-        white = torch.special.ndtri(points.clamp(1e-6, 1 - 1e-6))  # [draws, K]
+        white = torch.special.ndtri(points.clamp(1e-6, 1 - 1e-6))  # [samples, K]
         total = torch.zeros_like(mean)
         std = variance.sqrt()
         for z in white:

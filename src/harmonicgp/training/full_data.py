@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from harmonicgp.features.base import Whitened
-from harmonicgp.features.evaluation import split_coefficients
+from harmonicgp.features.evaluation import diagonal_blocks, split_coefficients
 from harmonicgp.inference.posterior import Posterior
-from harmonicgp.inference.statistics import chunks, diagonal_blocks
+from harmonicgp.inference.statistics import chunks
 from harmonicgp.training.problem import Problem
 
 

@@ -11,12 +11,12 @@ import torch
 
 from harmonicgp.backend.memory import memory_kept
 from harmonicgp.features.base import Whitened
-from harmonicgp.features.evaluation import split_coefficients
+from harmonicgp.features.evaluation import diagonal_blocks, split_coefficients
 from harmonicgp.features.neighbours import Neighbourhood, ObservedRows
 from harmonicgp.inference.closed_form import closed_form
 from harmonicgp.inference.neighbours import NeighbourPredictor
 from harmonicgp.inference.posterior import Family, Posterior
-from harmonicgp.inference.statistics import Statistics, diagonal_blocks
+from harmonicgp.inference.statistics import Statistics
 from harmonicgp.kernels.metric import metric_coordinates
 from harmonicgp.training.finish import Split, Validation, finish, outputscale
 from harmonicgp.training.fit import Fit, finish_seconds
