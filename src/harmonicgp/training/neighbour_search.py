@@ -98,6 +98,7 @@ class NeighbourSearch:
         self.trial_rows = TRIAL_ROWS  #: rows that inform that of a score
         self.longest = 0.0  # seconds that a score has taken
         self.seeing = 0.0  # seconds of it that held-out rows took
+        self.informing = 0.0  # seconds of it that the sums over rows took
         self.more = False  #: whether more neighbours may be asked for
         self.made: dict[Move, int] = {}  # how often each move has been made
         self.independent = -math.inf  #: the score of independent residuals
@@ -202,8 +203,8 @@ class NeighbourSearch:
         N, held, scored = self.split.trained.N, self.split.held, self.scored.held
         assert held is not None
         assert scored is not None
-        informing = max(self.longest - self.seeing, 0.0) * max(1.0, min(N, self.given) / self.trial_rows)
-        return self.reserve + seeing * held.N / scored.N + 1.5 * informing
+        informing = 1.3 * self.informing * max(1.0, min(N, self.given) / self.trial_rows)
+        return self.reserve + self.longest + informing + seeing * held.N / scored.N
 
     # Moves ------------------------------------------------------------------------------------------------------------
 
@@ -271,7 +272,10 @@ class NeighbourSearch:
         for _ in range(2):
             first = best.s2
             try:
-                form = closed_form(rows.statistics(first, exact=False), first, "joint", "elbo")
+                summed = time.perf_counter()
+                statistics = rows.statistics(first, exact=False)
+                self.informing = max(self.informing, time.perf_counter() - summed)
+                form = closed_form(statistics, first, "joint", "elbo")
             except NotPositiveDefiniteError:
                 break
             looked = time.perf_counter()
