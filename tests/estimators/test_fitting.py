@@ -16,7 +16,7 @@ from harmonicgp.estimators.fitting import fit_model
 from harmonicgp.symmetry.candidates import Candidate
 from harmonicgp.symmetry.cost import finish_cost, step_cost
 from harmonicgp.symmetry.options import RegressionOptions
-from harmonicgp.symmetry.settings import regression_settings
+from harmonicgp.symmetry.settings import ModelSettings
 from harmonicgp.tables.preprocessing import RegressionPreprocessing
 from tests.estimators.common import QUICK, regressor, table
 
@@ -37,7 +37,7 @@ def settings_of(n=60, **arguments):
     options = RegressionOptions(**(QUICK | arguments))
     preprocessing, rows = RegressionPreprocessing.fit(X, y, BaseEstimator())
     data = preprocessing.model_rows(rows)
-    return data, regression_settings(options, preprocessing, data, time.perf_counter())
+    return data, ModelSettings.of(options, preprocessing, len(data), time.perf_counter())
 
 
 def everything(model):

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Sequence
-from dataclasses import fields, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-import gpytorch
 import numpy as np
 import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from harmonicgp.actions import Action
 from harmonicgp.estimators.base import TableEstimator
 from harmonicgp.estimators.fitting import fit_model
-from harmonicgp.groups import Resolution
 from harmonicgp.likelihoods import observe
-from harmonicgp.symmetry.options import ModelOptions, check_options
-from harmonicgp.symmetry.settings import classification_settings
+from harmonicgp.symmetry.options import check_options
+from harmonicgp.symmetry.settings import ModelSettings
 from harmonicgp.tables.arrays import n_rows, plain_array
-from harmonicgp.tables.encoder import Missing
 from harmonicgp.tables.inputs import Array
 from harmonicgp.tables.preprocessing import ClassificationPreprocessing
-from harmonicgp.training import Callback
 from harmonicgp.training.finish import Validation
 
 
@@ -46,66 +39,19 @@ class HarmonicGPClassifier(ClassifierMixin, TableEstimator):
 
     preprocessing_: ClassificationPreprocessing
 
-    def __init__(
-        self,
-        kernel: str | gpytorch.kernels.Kernel = "matern32",
-        symmetry: str | Action | None = "auto",
-        n_inducing: int | str = "auto",
-        share_inducing: bool = True,
-        resolution: Resolution = "complex",
-        posterior: str = "auto",
-        warp: str | None = "auto",
-        columns: Any = None,
-        missing: Missing = "refuse",
-        max_steps: int = 400,
-        batch_size: int = 1024,
-        learning_rate: float = 0.05,
-        time_budget: float | None = None,
-        validation_fraction: float = 0.1,
-        early_stopping: bool = True,
-        checkpoint_dir: str | Path | None = None,
-        callbacks: Sequence[Callback] | None = None,
-        dtype: str = "auto",
-        device: str = "cpu",
-        random_state: int | np.random.RandomState | None = 0,
-        progress: bool = True,
-    ) -> None:
-        self.kernel = kernel
-        self.symmetry = symmetry
-        self.n_inducing = n_inducing
-        self.share_inducing = share_inducing
-        self.resolution = resolution
-        self.posterior = posterior
-        self.warp = warp
-        self.columns = columns
-        self.missing = missing
-        self.max_steps = max_steps
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.time_budget = time_budget
-        self.validation_fraction = validation_fraction
-        self.early_stopping = early_stopping
-        self.checkpoint_dir = checkpoint_dir
-        self.callbacks = callbacks
-        self.dtype = dtype
-        self.device = device
-        self.random_state = random_state
-        self.progress = progress
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HarmonicGPClassifier:
         """Fit to rows X [N, d] and classes y [N], numbers or text. A `sample_weight` of two is two equal rows."""
         start = time.perf_counter()
-        options = ModelOptions(**{each.name: getattr(self, each.name) for each in fields(ModelOptions)})
-        check_options(options)
+        check_options(self)
         reader = copy.copy(self)
         preprocessing, rows = ClassificationPreprocessing.fit(
-            X, y, reader, columns=options.columns, missing=options.missing, sample_weight=sample_weight
+            X, y, reader, columns=self.columns, missing=self.missing, sample_weight=sample_weight
         )
         data = preprocessing.model_rows(rows)
-        model, held_out = fit_model(data, classification_settings(options, preprocessing, data, start))
+        model, held_out = fit_model(data, ModelSettings.of(self, preprocessing, len(data), start))
         scores = None if held_out is None else _scores(held_out, rows.y[:, 0].astype(int), model.likelihood)
-        self.preprocessing_, self.model_ = preprocessing, replace(model, validation=scores)
-        self._take_names(reader)
+        self._set_fitted(preprocessing, replace(model, validation=scores))
+        self._set_names(reader)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> HarmonicGPClassifier:
@@ -120,7 +66,7 @@ class HarmonicGPClassifier(ClassifierMixin, TableEstimator):
                 )
             return self
         rows = self.preprocessing_.read(X, y, self, self.unused_names(), sample_weight)
-        self.model_ = self.model_.absorb(self.preprocessing_.model_rows(rows))
+        self._set_fitted(self.preprocessing_, self.model_.absorb(self.preprocessing_.model_rows(rows)))
         return self
 
     @property

@@ -21,6 +21,7 @@ from harmonicgp.symmetry.candidates import Candidate
 from harmonicgp.symmetry.choice import SymmetryChoice
 from harmonicgp.symmetry.cost import ONE_BLOCK, affordable, finish_cost, inducing_for, step_cost
 from harmonicgp.symmetry.factories import make_features, make_kernel
+from harmonicgp.symmetry.options import make_schedule
 from harmonicgp.symmetry.selection import choose_symmetry
 from harmonicgp.symmetry.settings import ModelSettings, gradients_enabled
 from harmonicgp.tables.inputs import Columns, Inputs
@@ -65,7 +66,7 @@ def fit_model(
         result.predictor(),
         getattr(result.features.view, "kernel", None),
         result.observation.likelihood,
-        settings.options.bound_used,
+        settings.bound,
         choice,
         result.bound,
         result.history,
@@ -108,13 +109,12 @@ def _run(
     settings: ModelSettings,
 ) -> Fit:
     X, y, noise, counts = data
-    options, callbacks = settings.options, tuple(settings.options.callbacks or ())
-    likelihood = settings.likelihood()
+    callbacks, likelihood = tuple(settings.options.callbacks or ()), settings.likelihood()
     if exact:
-        problem = Problem(features, observe(likelihood), X, y, None, noise, options.bound_used, counts)
+        problem = Problem(features, observe(likelihood), X, y, None, noise, settings.bound, counts)
         return fit_exact(problem, plan, callbacks)
-    family: Any = options.family or ("joint" if candidate.posterior == "joint" else "auto")
-    k = getattr(options, "neighbours", 0) if settings.is_gaussian and features.n_features <= MAX_DENSE else 0
+    family: Any = settings.family or ("joint" if candidate.posterior == "joint" else "auto")
+    k = settings.requested_neighbours if features.n_features <= MAX_DENSE else 0
     share = 0.0 if k == 0 else NEIGHBOUR_SHARE
     first = plan if k == 0 else replace(plan, refine=False, finish=False, set_aside=True)
     if plan.time_budget is not None:
@@ -127,7 +127,7 @@ def _run(
         noise=noise,
         counts=counts,
         family=family,
-        bound=options.bound_used,
+        bound=settings.bound,
         schedule=first,
         callbacks=callbacks,
     )
@@ -135,7 +135,7 @@ def _run(
         return result
     if plan.time_budget is not None:
         plan = replace(plan, time_budget=max(settings.until() - time.perf_counter(), 1e-2))
-    problem = Problem(features, observe(likelihood), X, y, None, noise, options.bound_used, counts)
+    problem = Problem(features, observe(likelihood), X, y, None, noise, settings.bound, counts)
     ending = fit_neighbours(result, problem, k, plan, family)
     if plan.checkpoint is not None:  # of the first fit: what comes after it can be lost until here
         plan.checkpoint.unlink(missing_ok=True)
@@ -144,14 +144,14 @@ def _run(
 
 def _neighbour_notes(result: Fit, settings: ModelSettings) -> list[str]:
     """Why a fit ended before its time, and why a model that was asked for neighbours has none."""
-    wanted = getattr(settings.options, "neighbours", 0)
+    k = settings.requested_neighbours
     if result.note:
         return [result.note]
-    if wanted in (0, "auto") or result.neighbourhood is not None:
+    if k in (0, "auto") or result.neighbourhood is not None:
         return []
     if settings.small:
-        return [f"neighbours={wanted} is not used: up to 2,000 rows the model is exact."]
-    return [f"neighbours={wanted} is not used: the model has more than {MAX_DENSE:,} features."]
+        return [f"neighbours={k} is not used: up to 2,000 rows the model is exact."]
+    return [f"neighbours={k} is not used: the model has more than {MAX_DENSE:,} features."]
 
 
 def _schedule(settings: ModelSettings, keep_out: bool) -> Schedule:
@@ -166,7 +166,7 @@ def _schedule(settings: ModelSettings, keep_out: bool) -> Schedule:
         changes["time_budget"] = max(settings.until() - time.perf_counter(), 1e-2)
     if options.checkpoint_dir is not None:
         changes["checkpoint"] = Path(options.checkpoint_dir) / "fit.checkpoint"
-    return options.schedule(**changes)
+    return make_schedule(options, **changes)
 
 
 def _n_inducing(settings: ModelSettings, action: Action | None, candidate: Candidate) -> int:

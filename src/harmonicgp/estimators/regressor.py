@@ -5,31 +5,22 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
-import gpytorch
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from harmonicgp._validation import whole_number
-from harmonicgp.actions import Action
 from harmonicgp.estimators.base import TableEstimator
 from harmonicgp.estimators.fitting import fit_model
 from harmonicgp.estimators.predictive import Noise, Predictive
 from harmonicgp.estimators.validation import compare_noise, validate_regression
-from harmonicgp.groups import Resolution
-from harmonicgp.likelihoods.observation import Bound
-from harmonicgp.symmetry.options import RegressionOptions, check_options, check_regression_options, fresh_seed
-from harmonicgp.symmetry.settings import regression_settings
+from harmonicgp.symmetry.options import RegressionOptions, check_options, fresh_seed
+from harmonicgp.symmetry.settings import ModelSettings
 from harmonicgp.tables.arrays import n_rows
-from harmonicgp.tables.encoder import Missing
 from harmonicgp.tables.inputs import Array
 from harmonicgp.tables.preprocessing import RegressionPreprocessing
-from harmonicgp.tables.targets import Transform
-from harmonicgp.training import Callback
 
 #: Rows up to which `sample_y` draws from the covariance.
 MAX_DRAWN = 2_000
@@ -37,7 +28,7 @@ MAX_DRAWN = 2_000
 MAX_COVARIANCE = 10_000
 
 
-class HarmonicGPRegressor(RegressorMixin, TableEstimator):
+class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
     """Gaussian process regression: `fit`, then `predict` y with error bars, in its own units.
 
     The defaults need no tuning: columns are standardised, skewed ones warped if that helps, and the symmetry that does best in
@@ -90,62 +81,6 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator):
 
     preprocessing_: RegressionPreprocessing
 
-    def __init__(
-        self,
-        kernel: str | gpytorch.kernels.Kernel = "matern32",
-        symmetry: str | Action | None = "auto",
-        n_inducing: int | str = "auto",
-        share_inducing: bool = True,
-        resolution: Resolution = "complex",
-        posterior: str = "auto",
-        bound: Bound = "tight",
-        warp: str | None = "auto",
-        columns: Any = None,
-        missing: Missing = "refuse",
-        likelihood: str = "gaussian",
-        target_transform: Transform | None = None,
-        calibration: str | None = "auto",
-        neighbours: int | str = "auto",
-        max_steps: int = 400,
-        batch_size: int = 1024,
-        learning_rate: float = 0.05,
-        time_budget: float | None = None,
-        validation_fraction: float = 0.1,
-        early_stopping: bool = True,
-        checkpoint_dir: str | Path | None = None,
-        callbacks: Sequence[Callback] | None = None,
-        dtype: str = "auto",
-        device: str = "cpu",
-        random_state: int | np.random.RandomState | None = 0,
-        progress: bool = True,
-    ) -> None:
-        self.kernel = kernel
-        self.symmetry = symmetry
-        self.n_inducing = n_inducing
-        self.share_inducing = share_inducing
-        self.resolution = resolution
-        self.posterior = posterior
-        self.bound = bound
-        self.warp = warp
-        self.columns = columns
-        self.missing = missing
-        self.likelihood = likelihood
-        self.target_transform = target_transform
-        self.calibration = calibration
-        self.neighbours = neighbours
-        self.max_steps = max_steps
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.time_budget = time_budget
-        self.validation_fraction = validation_fraction
-        self.early_stopping = early_stopping
-        self.checkpoint_dir = checkpoint_dir
-        self.callbacks = callbacks
-        self.dtype = dtype
-        self.device = device
-        self.random_state = random_state
-        self.progress = progress
-
     def __sklearn_tags__(self) -> Any:
         """Several targets at once are fine."""
         tags = super().__sklearn_tags__()
@@ -158,21 +93,19 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator):
         A `sample_weight` of two is two equal rows. `noise_std` [N] are known errors of y, in its units; noise beyond them is
         learned.
         """
-        start, options = time.perf_counter(), self._options()
-        check_options(options)
-        check_regression_options(options, noise_std)
+        start = time.perf_counter()
+        check_options(self, noise_std)
         reader = copy.copy(self)
         preprocessing, rows = RegressionPreprocessing.fit(
-            X, y, reader, columns=options.columns, missing=options.missing, transform=options.target_transform,
+            X, y, reader, columns=self.columns, missing=self.missing, transform=self.target_transform,
             sample_weight=sample_weight, noise_std=noise_std,
         )  # fmt: skip
         data = preprocessing.model_rows(rows)
-        settings = regression_settings(options, preprocessing, data, start)
-        model, held_out = fit_model(data, settings, keep_out=options.calibration == "conformal")
-        model = validate_regression(model, held_out, data, rows.y, preprocessing.target, options.calibration)
-        self.model_ = compare_noise(model, data, preprocessing.target_names)
-        self.preprocessing_ = preprocessing
-        self._take_names(reader)
+        settings = ModelSettings.of(self, preprocessing, len(data), start)
+        model, held_out = fit_model(data, settings, keep_out=self.calibration == "conformal")
+        model = validate_regression(model, held_out, data, rows.y, preprocessing.target, self.calibration)
+        self._set_fitted(preprocessing, compare_noise(model, data, preprocessing.target_names))
+        self._set_names(reader)
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, noise_std: Any = None) -> HarmonicGPRegressor:
@@ -183,10 +116,9 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator):
         """
         if not hasattr(self, "model_"):
             return self.fit(X, y, sample_weight, noise_std)
-        check_regression_options(self._options(), noise_std)
+        check_options(self, noise_std)
         preprocessing, rows = self.preprocessing_.read(X, y, self, self.unused_names(), sample_weight, noise_std)
-        self.model_ = self.model_.absorb(preprocessing.model_rows(rows))
-        self.preprocessing_ = preprocessing
+        self._set_fitted(preprocessing, self.model_.absorb(preprocessing.model_rows(rows)))
         return self
 
     @property
@@ -258,9 +190,6 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator):
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _options(self) -> RegressionOptions:
-        return RegressionOptions(**{each.name: getattr(self, each.name) for each in fields(RegressionOptions)})
-
     def _targets(self, y: Any) -> Array:
         check_is_fitted(self, "model_")
         return self.preprocessing_.targets(y)
@@ -270,7 +199,7 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator):
         check_is_fitted(self, "model_")
         if noise_std is None:
             return None
-        check_regression_options(self._options(), noise_std)
+        check_options(self, noise_std)
         return self.preprocessing_.noise_variances(noise_std)
 
     def _mean_and_std(

@@ -33,7 +33,7 @@ from harmonicgp.io.specs import (
 )
 from harmonicgp.symmetry.candidates import Candidate
 from harmonicgp.symmetry.choice import Origin, SymmetryChoice
-from harmonicgp.symmetry.options import ModelOptions, RegressionOptions
+from harmonicgp.symmetry.options import ModelOptions, RegressionOptions, bound_of
 from harmonicgp.tables.inputs import Array, Inputs
 from harmonicgp.tables.preprocessing import (
     ClassificationPreprocessing,
@@ -133,7 +133,7 @@ def _unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ModelFi
     values: dict[str, Any] = {"notes": [], "ranges": None, "modelled_cost": math.nan}  # which older files do not have
     values |= {field: plain[name] for name, field in _PLAIN.items() if name in plain}
     calibration = tuple(Conformal(*tensors[f"calibration.{i}"].numpy()) for i in range(header.get("calibration", 0)))
-    model = _unpack_model(header, tensors, {**values, "calibration": calibration, "bound": options.bound_used})
+    model = _unpack_model(header, tensors, {**values, "calibration": calibration, "bound": bound_of(options)})
     return ModelFile(
         header["estimator"], arguments, preprocessing, model, plain["n_features_in_"], header["feature_names"]
     )

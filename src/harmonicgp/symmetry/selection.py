@@ -20,7 +20,7 @@ def choose_symmetry(data: ModelRows, columns: Columns, settings: ModelSettings) 
     options = settings.options
     if isinstance(options.symmetry, Action):
         return _as_asked(options.symmetry, settings)
-    plain = Candidate("raw", 0, bool(options.warped), "block")
+    plain = Candidate("raw", 0, bool(settings.warp), "block")
     if isinstance(options.kernel, gpytorch.kernels.Kernel):
         return SymmetryChoice(plain, None, reason="a kernel of your own", origin="kernel")
     if options.symmetry is None:
@@ -34,7 +34,7 @@ def choose_symmetry(data: ModelRows, columns: Columns, settings: ModelSettings) 
 def _as_asked(action: Action, settings: ModelSettings) -> SymmetryChoice:
     """The user's action, checked against the columns."""
     options = settings.options
-    warp, family = bool(options.warped), options.family or "block"
+    warp, family = bool(settings.warp), settings.family or "block"
     if isinstance(action, PrincipalNegation):
         action.check_dim(len(settings.encoding.names))
         return SymmetryChoice(

@@ -11,11 +11,10 @@ from sklearn.base import BaseEstimator
 
 from harmonicgp.actions import Action
 from harmonicgp.symmetry.choice import SymmetryChoice
-from harmonicgp.symmetry.options import ModelOptions, RegressionOptions, check_options, check_regression_options
+from harmonicgp.symmetry.options import ModelOptions, RegressionOptions, check_options
 from harmonicgp.symmetry.search import search_symmetry
-from harmonicgp.symmetry.settings import ModelSettings, classification_settings, regression_settings
+from harmonicgp.symmetry.settings import ModelSettings
 from harmonicgp.tables.preprocessing import ClassificationPreprocessing, RegressionPreprocessing
-from harmonicgp.tables.rows import ModelRows
 
 
 def suggest_symmetry(
@@ -39,36 +38,25 @@ def suggest_symmetry(
         'negation in 1 way, columns'
     """
     start = time.perf_counter()
-    _check_arguments(arguments, classify)
+    options = _options(arguments, classify)
     actions = None if candidates is None else _check_candidates(candidates)
-    data, settings = (_classification if classify else _regression)(X, y, arguments, start)
+    preprocessing: RegressionPreprocessing | ClassificationPreprocessing
+    if isinstance(options, RegressionOptions):
+        preprocessing, rows = RegressionPreprocessing.fit(
+            X, y, BaseEstimator(), columns=options.columns, missing=options.missing, transform=options.target_transform
+        )
+    else:
+        preprocessing, rows = ClassificationPreprocessing.fit(
+            X, y, BaseEstimator(), columns=options.columns, missing=options.missing
+        )
+    data = preprocessing.model_rows(rows)
+    settings = ModelSettings.of(options, preprocessing, len(data), start)
     columns = settings.columns_of(data, by_number=actions is not None)
     return search_symmetry(data, columns, settings, actions, suggest=True)
 
 
-def _regression(X: Any, y: Any, arguments: dict[str, Any], start: float) -> tuple[ModelRows, ModelSettings]:
-    options = RegressionOptions(**arguments)
-    check_options(options)
-    check_regression_options(options)
-    preprocessing, rows = RegressionPreprocessing.fit(
-        X, y, BaseEstimator(), columns=options.columns, missing=options.missing, transform=options.target_transform
-    )
-    data = preprocessing.model_rows(rows)
-    return data, regression_settings(options, preprocessing, data, start)
-
-
-def _classification(X: Any, y: Any, arguments: dict[str, Any], start: float) -> tuple[ModelRows, ModelSettings]:
-    options = ModelOptions(**arguments)
-    check_options(options)
-    preprocessing, rows = ClassificationPreprocessing.fit(
-        X, y, BaseEstimator(), columns=options.columns, missing=options.missing
-    )
-    data = preprocessing.model_rows(rows)
-    return data, classification_settings(options, preprocessing, data, start)
-
-
-def _check_arguments(arguments: dict[str, Any], classify: bool) -> None:
-    """Refuse arguments that the estimator does not have, or that a search cannot use."""
+def _options(arguments: dict[str, Any], classify: bool) -> ModelOptions:
+    """The arguments as checked options; those that a search cannot use raise an error."""
     for name in ("symmetry", "checkpoint_dir"):
         if name in arguments:
             raise TypeError(f"suggest_symmetry takes no {name}: it searches, and keeps nothing.")
@@ -77,10 +65,13 @@ def _check_arguments(arguments: dict[str, Any], classify: bool) -> None:
             "suggest_symmetry takes kernels by name: a kernel of your own is fitted as it is, without a search."
         )
     estimator = "HarmonicGPClassifier" if classify else "HarmonicGPRegressor"
-    options = ModelOptions if classify else RegressionOptions
-    unknown = sorted(set(arguments) - {field.name for field in fields(options)})
+    kind = ModelOptions if classify else RegressionOptions
+    unknown = sorted(set(arguments) - {field.name for field in fields(kind)})
     if unknown:
         raise TypeError(f"suggest_symmetry takes the arguments of {estimator}, which has no {', '.join(unknown)}.")
+    options = kind(**arguments)
+    check_options(options)
+    return options
 
 
 def _check_candidates(candidates: Any) -> list[Action]:

@@ -191,6 +191,11 @@ class RegressionPreprocessing:
         return (known_errors(errors, len(errors))[None] / self.target.scale[:, None]) ** 2
 
     @property
+    def n_latent(self) -> int:
+        """The number of latent functions: one for each target."""
+        return len(self.target_names)
+
+    @property
     def component_scale(self) -> Array:
         """What a part of f is multiplied by to be in the units of y; ones under a transform."""
         return np.ones(1) if self.target.transform is not None else self.target.scale
@@ -243,6 +248,11 @@ class ClassificationPreprocessing:
     def model_rows(self, rows: Rows) -> ModelRows:
         """Rows with class numbers as targets."""
         return ModelRows(rows.X, rows.y.T, None, rows.counts)
+
+    @property
+    def n_latent(self) -> int:
+        """The number of latent functions: one for two classes, else one for each class."""
+        return 1 if self.flat else len(self.classes)
 
     @property
     def flat(self) -> bool:
