@@ -187,7 +187,7 @@ def test_suggest_prints_the_candidates(folder, monkeypatch):
     assert "moved inputs" in text
     assert "one block" in text
     assert "negation" in text
-    assert "searches nothing, for rows are few, and is an exact model" in text
+    assert "runs no search, because there are few rows: it fits an exact model" in text
     classes = ["-t", "kind", "--drop", "temperature", "--quiet"]
     text = run("suggest", folder / "stations.csv", *classes).stdout
     assert len(text.splitlines()) == 1

@@ -69,7 +69,7 @@ def test_small_tables_are_told_of_as_they_are(tmp_path, quick):
     for model in (exact, asked, few):
         write_report(tmp_path / "r.html", model, X, y, file="runs/y.hgp", set_aside=model is exact)
         pages.append({key: " ".join(words.split()) for key, words in check(tmp_path / "r.html").sections.items()})
-    assert "No symmetry was searched for (60 rows are few" in pages[0]["symmetry"]
+    assert "No symmetry was searched for (60 rows are too few" in pages[0]["symmetry"]
     assert "It was given, not searched for" in pages[1]["symmetry"]
     for page in pages[:2]:
         assert "Every row is an inducing point" in page["inducing"]

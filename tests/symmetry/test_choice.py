@@ -126,7 +126,7 @@ def test_a_search_cut_short_says_so():
     found = suggest_symmetry(X, X.sum(1), progress=False, time_budget=1e-3)
     assert found.cut
     found.table = [row("one block", 1, 1, 0.0), row("far", 2, 1, 0.5, 0.002)]
-    assert found.advice == "No symmetry of the inputs was found, of those that there was time for."
+    assert found.advice == "No symmetry of the inputs was found in the time that there was."
     assert not suggest_symmetry(X, X.sum(1), [Negation()], progress=False).cut
 
 

@@ -84,7 +84,7 @@ def test_only_many_rows_and_a_kernel_by_name_are_searched(monkeypatch):
     kernel = gpytorch.kernels.RBFKernel()
     for n, arguments, reason in (
         (31, {}, "searched 31"),
-        (30, {}, "30 rows are few: nothing to gain by a symmetry"),
+        (30, {}, "30 rows are too few to gain from a symmetry"),
         (31, {"symmetry": None}, "as asked"),
         (31, {"symmetry": Negation([0])}, "as asked"),
         (31, {"kernel": kernel}, "a kernel of your own"),

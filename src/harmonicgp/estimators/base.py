@@ -11,9 +11,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from harmonicgp.estimators.model import Components, FittedModel
-from harmonicgp.estimators.saving import ModelFile, read_model, write_model
+from harmonicgp.estimators.saving import FORMAT, ModelFile, pack, read_model
 from harmonicgp.inference.statistics import chunks
-from harmonicgp.io.container import ModelFileError
+from harmonicgp.io.container import ModelFileError, write_container
 from harmonicgp.symmetry.options import ModelOptions
 from harmonicgp.symmetry.settings import raw_columns
 from harmonicgp.tables.inputs import Array
@@ -88,7 +88,7 @@ class TableEstimator(BaseEstimator, ModelOptions):
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file, whole or not at all."""
-        write_model(Path(path), self.to_file())
+        write_container(Path(path), "model", FORMAT, *pack(self.to_file()))
 
     def to_file(self) -> ModelFile:
         """What a file holds of the fitted estimator."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from harmonicgp.actions import Action
+from harmonicgp.estimators.choice_file import ChoiceFile
 from harmonicgp.estimators.model import FittedModel
-from harmonicgp.estimators.saving import read_choice, write_choice
 from harmonicgp.features import Features, SparseFeatures
 from harmonicgp.inference.statistics import MAX_DENSE
 from harmonicgp.likelihoods.observation import observe
@@ -24,7 +23,7 @@ from harmonicgp.symmetry.factories import make_features, make_kernel
 from harmonicgp.symmetry.options import make_schedule
 from harmonicgp.symmetry.selection import choose_symmetry
 from harmonicgp.symmetry.settings import ModelSettings, gradients_enabled
-from harmonicgp.tables.inputs import Columns, Inputs
+from harmonicgp.tables.inputs import Inputs
 from harmonicgp.tables.rows import ModelRows, ModelTensors
 from harmonicgp.training import Fit, Schedule, fit
 from harmonicgp.training.exact import fit_exact
@@ -45,7 +44,9 @@ def fit_model(
     """Choose a shape, then fit it; with `keep_out` rows held out stay out of the posterior too."""
     columns = settings.columns_of(data)
     prepared = settings.seconds()
-    choice, m = _chosen(data, columns, settings)
+    choice_file = ChoiceFile.of(data, settings)
+    earlier = None if choice_file is None else choice_file.read()
+    choice, m = earlier or (choose_symmetry(data, columns, settings), None)
     searched = settings.seconds() - prepared
     candidate = choice.candidate
     inputs = Inputs.fit(data.X, data.counts, columns, candidate.warp, candidate.axes == "principal")
@@ -54,13 +55,15 @@ def fit_model(
     tensors = data.tensors(inputs, settings.dtype, settings.device)
     if m is None:
         m = _n_inducing(settings, action, candidate)
-        _keep_choice(data, settings, choice, m)
+        if choice_file is not None:
+            choice_file.write(choice, m)
     exact = settings.small and settings.is_gaussian and action is None and m >= len(data) and not keep_out
     features = _features(tensors, inputs, action, m, exact, settings)
     timings = {"prepare": settings.seconds() - searched, "search": searched}
     plan = _schedule(settings, keep_out)
     result = _run(features, tensors, candidate, exact, plan, settings)
-    _forget_choice(settings)
+    if choice_file is not None:
+        choice_file.delete()
     model = FittedModel(
         inputs,
         result.predictor(),
@@ -203,43 +206,3 @@ def _modelled_cost(
     family = "joint" if settings.options.posterior == "joint" else choice.candidate.posterior
     step = step_cost(action, m, min(plan.batch_size, settings.n_rows), family, settings.n_precisions)
     return choice.cost + steps * step + finish_cost(action, m, settings.n_rows)
-
-
-# --- the choice of a fit that was killed ----------------------------------------------------------------------------------
-
-
-def _chosen(data: ModelRows, columns: Columns, settings: ModelSettings) -> tuple[SymmetryChoice, int | None]:
-    """The choice, and the inducing points of an earlier run of this fit."""
-    path = _choice_file(settings)
-    earlier = None if path is None else read_choice(path, _fingerprint(data, settings))
-    return earlier or (choose_symmetry(data, columns, settings), None)
-
-
-def _keep_choice(data: ModelRows, settings: ModelSettings, choice: SymmetryChoice, n_inducing: int) -> None:
-    path = _choice_file(settings)
-    if path is not None:
-        write_choice(path, _fingerprint(data, settings), choice, n_inducing)
-
-
-def _forget_choice(settings: ModelSettings) -> None:
-    path = _choice_file(settings)
-    if path is not None:
-        path.unlink(missing_ok=True)
-
-
-def _choice_file(settings: ModelSettings) -> Path | None:
-    """Where the choice is kept until the fit is done."""
-    folder = settings.options.checkpoint_dir
-    return None if folder is None else Path(folder) / "fit.choice"
-
-
-def _fingerprint(data: ModelRows, settings: ModelSettings) -> str:
-    """A digest of data and arguments: a choice serves the fit that made it, and no other."""
-    free = ("callbacks", "checkpoint_dir", "progress", "time_budget")
-    options = settings.options
-    facts = sorted((f.name, repr(getattr(options, f.name))) for f in fields(options) if f.name not in free)
-    digest = hashlib.sha256(repr((facts, settings.seed)).encode())
-    for array in (data.X, data.target, data.noise, data.counts):
-        if array is not None:
-            digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
