@@ -55,10 +55,10 @@ def test_new_levels_are_told_of_once_and_rows_beyond_the_data_counted(diary, tmp
     ]
     result = run(*arguments)
     assert result.stderr == (
-        "warning: column 'site' holds levels that the fit has not seen ('moor', 'marsh') in 4 rows: "
-        "they count as none of the known levels, and error bars do not know of it.\n"
-        "warning: 'wind' lacks values in 2 rows and lacked none in the fit: they are filled with the median, and error bars "
-        "do not know of it.\n"
+        "warning: column 'site' holds levels that were not in the fit ('moor', 'marsh') in 4 rows: "
+        "they count as none of the levels of the fit, and error bars do not include this.\n"
+        "warning: 'wind' has missing values in 2 rows, and had none in the fit: they are replaced by the median, and error bars "
+        "do not include this.\n"
     )
     assert " ".join(result.stdout.split()).endswith(
         "note 4 of 120 rows lie beyond the data of the fit in when (trend), wind: "

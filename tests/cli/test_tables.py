@@ -112,8 +112,8 @@ def test_quotation_marks_left_open_are_not_swallowed(tmp_path):
     rows[9] = '9,0,"word'
     (tmp_path / "open.csv").write_text("x,y,note\n" + "\n".join(rows) + "\n")
     message = complaint("fit", tmp_path / "open.csv", "-t", "y", "-o", tmp_path / "m.hgp", code=1)
-    assert "never closed" in message
+    assert "open quotation mark" in message
     rows[29] = '29,2,word"'
     (tmp_path / "two.csv").write_text("x,y,note\n" + "\n".join(rows) + "\n")
     said = run("fit", tmp_path / "two.csv", "-t", "y", "-o", tmp_path / "m.hgp", "--drop", "note", "--max-steps", "5")
-    assert "stray quotation mark" in said.stderr
+    assert "open quotation mark" in said.stderr

@@ -32,7 +32,7 @@ def test_a_report_tells_of_what_is_new(diary, tmp_path):
     table.to_csv(tmp_path / "new.csv", index=False)
     result = run("report", diary.model, tmp_path / "new.csv", "-o", tmp_path / "r.html")
     page = html.unescape((tmp_path / "r.html").read_text())
-    for line in ("('moor') in 3 rows", "'wind' lacks a value in 1 row and lacked none in the fit"):
+    for line in ("('moor') in 3 rows", "'wind' has missing values in 1 row, and had none in the fit"):
         assert line in result.stderr
         assert line in page
     assert result.stderr.count("\n") == 2

@@ -113,6 +113,6 @@ def test_a_longitude_elsewhere_is_pointed_to():
 
 def test_frames_are_told_names_and_arrays_numbers():
     for encoder, key in ((None, 1), (object(), "hour")):
-        with pytest.raises(UndeclaredColumnsError, match="goes around hour") as caught:
+        with pytest.raises(UndeclaredColumnsError, match="is periodic in hour") as caught:
             check_declared(Translation(1, 24.0, 6), ColumnEncoding(encoder, ["size", "hour"], {}))
         assert caught.value.kinds == {key: ("periodic", 24.0)}

@@ -1,4 +1,4 @@
-"""What the two estimators of tables share once they are fitted."""
+"""What the two estimators of tables have in common once they are fitted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harmonicgp.symmetry.settings import raw_columns
 from harmonicgp.tables.inputs import Array
 from harmonicgp.tables.preprocessing import ClassificationPreprocessing, RegressionPreprocessing
 
-#: Rows of a prediction at a time.
+#: Rows that are predicted at a time.
 CHUNK = 65_536
 
 
@@ -87,11 +87,11 @@ class TableEstimator(BaseEstimator, ModelOptions):
     # --- files --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file, whole or not at all."""
+        """Write the model to one file. An earlier file is replaced when the new one is complete."""
         write_container(Path(path), "model", FORMAT, *pack(self.to_file()))
 
     def to_file(self) -> ModelFile:
-        """What a file holds of the fitted estimator."""
+        """The content of the file of a fitted estimator."""
         check_is_fitted(self, "model_")
         names = getattr(self, "feature_names_in_", None)
         return ModelFile(
@@ -105,7 +105,7 @@ class TableEstimator(BaseEstimator, ModelOptions):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """The model of a file that `save` wrote."""
+        """The fitted estimator of a file that `save` wrote."""
         file = read_model(path)
         if file.estimator != cls.__name__:
             raise ModelFileError(f"{path} holds a {file.estimator}: use {file.estimator}.load, or load_model.")
@@ -113,7 +113,7 @@ class TableEstimator(BaseEstimator, ModelOptions):
 
     @classmethod
     def from_file(cls, file: ModelFile) -> Self:
-        """The estimator of what a file holds."""
+        """The fitted estimator with the content of a file."""
         estimator = cls(**file.arguments)
         estimator._set_fitted(file.preprocessing, file.model)
         estimator.n_features_in_ = file.n_features
@@ -124,20 +124,20 @@ class TableEstimator(BaseEstimator, ModelOptions):
     # --- rows ---------------------------------------------------------------------------------------------------------
 
     def level_names(self) -> list[str]:
-        """The columns of a table that the model reads as categories."""
+        """The columns of a table that are categories for the model."""
         check_is_fitted(self, "model_")
         return self.preprocessing_.columns.level_names()
 
     def unused_names(self) -> list[str]:
-        """The columns of a table that the model does not use: constant ones, and those that repeat others."""
+        """The columns of a table that the model does not use, because they are constant or repeat others."""
         check_is_fitted(self, "model_")
         return self.preprocessing_.columns.unused_names(self.model_.inputs.order.tolist())
 
     def beyond(self, X: Any) -> dict[str, Array]:
-        """Out-of-range rows: by encoded column that has some, a mask [n] of the rows outside the range of the fit.
+        """Out-of-range rows: a mask [n] for each encoded column that has rows outside the range of the fit.
 
-        A hundredth of the range is allowed for; of a column that was constant, any change counts. Columns that go round (periods,
-        longitude), latitudes and images have no such rows; nor have models from files of older versions, which keep no ranges.
+        The range is widened by a hundredth on both sides. For a column that was constant in the fit, any change counts. There are
+        no masks for periodic columns, longitudes, latitudes and images, nor for models from files of older versions.
         """
         rows, columns = self._encode(X), self.preprocessing_.columns
         if columns.image is not None:
@@ -146,10 +146,10 @@ class TableEstimator(BaseEstimator, ModelOptions):
         return {columns.names[j]: mask for j, mask in self.model_.out_of_range(rows, exempt).items()}
 
     def predict_components(self, X: Any) -> Components:
-        """The parts of f, one for each harmonic, in the units of y (of f itself under a transformed target or classes).
+        """The components of f, one for each harmonic, in the units of y (of f for a transformed target or classes).
 
-        Means add up to the latent function less its level. Under the block posterior the parts are independent; under a
-        joint one their standard deviations are marginal and do not add up.
+        The means add up to the latent function minus its constant level. Under a block posterior the components are independent.
+        Under a joint posterior they are not: their standard deviations are marginal.
         """
         rows, preprocessing = self._encode(X), self.preprocessing_
         return self.model_.components(rows, preprocessing.component_scale, preprocessing.flat)
@@ -160,12 +160,12 @@ class TableEstimator(BaseEstimator, ModelOptions):
         return self.model_.inducing_points(len(self.encoded_names_))
 
     def _encode(self, X: Any) -> Array:
-        """Encoded rows of new data."""
+        """Encoded rows [n, d] of new data."""
         check_is_fitted(self, "model_")
         return self.preprocessing_.columns.encode(X, self, self.unused_names())
 
     def _batches(self, X: Any) -> Iterator[tuple[slice, Array]]:
-        """Encoded rows of X in pieces of bounded memory."""
+        """The encoded rows of X in batches, each with its row numbers as a slice."""
         rows = self._encode(X)
         for part in chunks(len(rows), CHUNK):
             yield part, rows[part]

@@ -1,4 +1,4 @@
-"""Fitting: model rows and settings to a fitted model."""
+"""Fits a model to model rows: the choice of its shape, its size, the training, and the finish."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from harmonicgp.training.finish import Validation
 from harmonicgp.training.neighbour_finish import fit_neighbours
 from harmonicgp.training.problem import Problem
 
-#: Inducing points a block, at most, of a small table whose model is not exact.
+#: Inducing points in each block, at most, for a small table whose model is not exact.
 SMALL_BLOCK = 256
-#: The share of a time budget, after the search, that is kept for neighbours.
+#: The share of the time budget, after the search, that is reserved for neighbours.
 NEIGHBOUR_SHARE = 0.45
 
 
@@ -41,7 +41,10 @@ NEIGHBOUR_SHARE = 0.45
 def fit_model(
     data: ModelRows, settings: ModelSettings, keep_out: bool = False
 ) -> tuple[FittedModel, Validation | None]:
-    """Choose a shape, then fit it; with `keep_out` rows held out stay out of the posterior too."""
+    """Choose the shape of the model and fit it; with `keep_out`, held-out rows stay out of the final posterior.
+
+    Returns the model, and the predictions at held-out rows if there are any.
+    """
     columns = settings.columns_of(data)
     prepared = settings.seconds()
     choice_file = ChoiceFile.of(data, settings)
@@ -86,7 +89,7 @@ def fit_model(
 def _features(
     data: ModelTensors, inputs: Inputs, action: Action | None, m: int, exact: bool, settings: ModelSettings
 ) -> Features:
-    """An inducing point at every row for an exact model, else m of them in each block."""
+    """Features with an inducing point at every row for an exact model, else with m in each block."""
     options = settings.options
     kernel = make_kernel(options.kernel, inputs, action, data.X, settings.seed)
     if exact:
@@ -140,13 +143,13 @@ def _run(
         plan = replace(plan, time_budget=max(settings.until() - time.perf_counter(), 1e-2))
     problem = Problem(features, observe(likelihood), X, y, None, noise, settings.bound, counts)
     ending = fit_neighbours(result, problem, k, plan, family)
-    if plan.checkpoint is not None:  # of the first fit: what comes after it can be lost until here
+    if plan.checkpoint is not None:  # keep the checkpoint of the first fit until the neighbours are complete
         plan.checkpoint.unlink(missing_ok=True)
     return ending
 
 
 def _neighbour_notes(result: Fit, settings: ModelSettings) -> list[str]:
-    """Why a fit ended before its time, and why a model that was asked for neighbours has none."""
+    """Why a fit ended early, or why a model has no neighbours although the user asked for some."""
     k = settings.requested_neighbours
     if result.note:
         return [result.note]
@@ -158,7 +161,7 @@ def _neighbour_notes(result: Fit, settings: ModelSettings) -> list[str]:
 
 
 def _schedule(settings: ModelSettings, keep_out: bool) -> Schedule:
-    """The course of the fit: all rows at once where they are few, and the rest of the time budget."""
+    """The schedule of the fit: full batches for few rows, and the remaining time budget."""
     options = settings.options
     changes: dict[str, Any] = {"seed": settings.seed, "keep_out": keep_out}
     if settings.small:
@@ -173,20 +176,20 @@ def _schedule(settings: ModelSettings, keep_out: bool) -> Schedule:
 
 
 def _n_inducing(settings: ModelSettings, action: Action | None, candidate: Candidate) -> int:
-    """Inducing points a block."""
+    """The number of inducing points in each block."""
     options, N, outputs = settings.options, settings.n_rows, settings.n_precisions
     if options.n_inducing != "auto":
         return int(options.n_inducing)
     if settings.small and action is None and settings.is_gaussian:
         return N
     batch = min(options.batch_size, N)
-    # Neighbours carry what fewer points miss; where a symmetry was chosen, more of them have shown that they pay.
+    # Neighbours correct what fewer points miss. With a symmetry, the search has shown that more points pay.
     share = 0.5 if outputs > 1 else (0.5 if action is None else 0.75) if settings.neighbours else 1.0
     width = int(share * ONE_BLOCK)
     allowance = step_cost(None, min(width, N), batch, "block")
     if options.time_budget is not None:
-        rest = settings.until() - time.perf_counter()
-        allowance = min(allowance, affordable(rest, N, options.max_steps, batch, settings.device))
+        seconds = settings.until() - time.perf_counter()
+        allowance = min(allowance, affordable(seconds, N, options.max_steps, batch, settings.device))
     if settings.small:
         allowance = min(allowance, step_cost(None, min(SMALL_BLOCK, N), batch, "block"))
     most = int(MAX_DENSE / math.sqrt(outputs))
@@ -201,7 +204,7 @@ def _modelled_cost(
     plan: Schedule,
     settings: ModelSettings,
 ) -> float:
-    """Of the search, the training and the finish."""
+    """The modelled cost of the search, the training and the finish."""
     m = features.inducing()[0].shape[-2]
     family = "joint" if settings.options.posterior == "joint" else choice.candidate.posterior
     step = step_cost(action, m, min(plan.batch_size, settings.n_rows), family, settings.n_precisions)

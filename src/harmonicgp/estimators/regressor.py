@@ -18,57 +18,56 @@ from harmonicgp.estimators.predictive import Noise, Predictive
 from harmonicgp.estimators.validation import compare_noise, validate_regression
 from harmonicgp.symmetry.options import RegressionOptions, check_options, fresh_seed
 from harmonicgp.symmetry.settings import ModelSettings
-from harmonicgp.tables.arrays import n_rows
 from harmonicgp.tables.inputs import Array
 from harmonicgp.tables.preprocessing import RegressionPreprocessing
 
-#: Rows up to which `sample_y` draws from the covariance.
+#: Up to this many rows `sample_y` draws from the covariance.
 MAX_DRAWN = 2_000
-#: Rows at which `return_cov` is refused.
+#: Rows of a covariance (`return_cov`), at most.
 MAX_COVARIANCE = 10_000
 
 
 class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
-    """Gaussian process regression: `fit`, then `predict` y with error bars, in its own units.
+    """Gaussian process regression: `fit` to rows X and targets y, then `predict` y with error bars.
 
-    The defaults need no tuning: columns are standardised, skewed ones warped if that helps, and the symmetry that does best in
-    short fits at equal cost is chosen (`symmetry_` tells it, `print(gp.symmetry_)` shows the table). Up to 2,000 rows the model
-    is an exact Gaussian process.
+    The defaults need no tuning. Columns are standardised, and skewed columns are warped if that helps. Short fits at equal cost
+    choose the symmetry; `print(gp.symmetry_)` shows the comparison. Up to 2,000 rows the model is an exact Gaussian process.
 
     Args:
         kernel: "matern32" (default), "rbf", "matern12", "matern52", or a GPyTorch kernel, which sees standardised columns.
         symmetry: "auto"; None for one block of inducing points; or an action of `harmonicgp.actions` on the columns.
-        n_inducing: inducing points in each block; "auto" by the size of the data.
+        n_inducing: inducing points in each block; "auto" chooses by the size of the data.
         share_inducing: whether blocks share their inducing points.
         resolution: "complex" or "real", see `docs/kernels.md`.
         posterior: "auto", "block" (independent blocks) or "joint".
         bound: "tight" or "elbo".
-        warp: "auto", None, or "quantile": transform skewed columns to normal first.
-        columns: what columns mean: {"lon": "longitude", "lat": "latitude", "hour": ("periodic", 24)}, by name or number; or
-            ("image", (height, width)) for rows that are images.
-        missing: "refuse" missing inputs of a table, or "impute" them.
+        warp: "auto", None, or "quantile", which transforms skewed columns to normal.
+        columns: kinds of columns by name or number: {"lon": "longitude", "lat": "latitude", "hour": ("periodic", 24)}; or
+            ("image", (height, width)) if every row is an image.
+        missing: "refuse" raises an error for missing inputs of a table; "impute" replaces them.
         likelihood: "gaussian" noise, or "student_t" for outliers.
         target_transform: None, "log" or "quantile".
-        calibration: "auto": where error bars did not cover as they say on the rows held out (up to 2,000 rows: each row in
-            turn), their levels are recalibrated; "conformal": always, and those rows stay out of the posterior; None: never.
-        neighbours: how many of the nearest training rows correct a prediction for what the inducing points miss; "auto": as many
-            as held-out rows ask for, or none. A model with neighbours keeps its training rows, also in its file; 0: none
-            (an exact model keeps all inputs, whatever this is).
+        calibration: "auto" recalibrates the levels of error bars if they do not cover as they should on the held-out rows (up to
+            2,000 rows, on leave-one-out predictions); "conformal" always does, and held-out rows stay out of the posterior;
+            None never does.
+        neighbours: how many of the nearest training rows correct a prediction for what the inducing points miss. "auto" chooses
+            the number by held-out rows; 0 uses none. A model with neighbours keeps its training rows, also in its file. An exact
+            model keeps all inputs in any case.
         max_steps: training steps, at most.
-        batch_size: rows of a step.
-        learning_rate: Adam's, for inducing points and hyper-parameters.
-        time_budget: seconds for the whole fit. It is cut short where needed; with neighbours it goes on while that helps, and
-            `notes_` says if it ended early. No longer repeatable bit for bit.
-        validation_fraction: share of rows (at most 4,000) that training leaves out, to watch and to set the noise; the final
-            posterior sees them, unless calibration needs them apart.
-        early_stopping: cool down as soon as the bound on those rows no longer rises.
-        checkpoint_dir: a folder; a fit that was killed goes on from there when it is started again.
-        callbacks: functions of a dict for every step; one that returns True stops the training.
+        batch_size: rows of a training step.
+        learning_rate: the learning rate of Adam, for inducing points and hyper-parameters.
+        time_budget: seconds for the whole fit, which is shortened if necessary. With neighbours it goes on as long as that helps;
+            `notes_` says if it ended early. The result is then not reproducible bit for bit.
+        validation_fraction: share of rows (at most 4,000) held out from training, to monitor it and to set the noise. The final
+            posterior uses them, unless the calibration needs them.
+        early_stopping: end the training when the bound on held-out rows no longer rises.
+        checkpoint_dir: a folder for checkpoints. If a fit is killed, the same call continues from there.
+        callbacks: functions that are called with a dict at every step; training stops if one returns True.
         dtype: "float32", "float64", or "auto": float64 up to 2,000 rows.
-        device: "cpu", "cuda", or "auto" for CUDA where there is one. Untested on CUDA. Predictions are NumPy arrays, and files
+        device: "cpu", "cuda", or "auto" for CUDA if it is available. Untested on CUDA. Predictions are NumPy arrays, and files
             are read on the CPU.
         random_state: a seed.
-        progress: a bar, on a terminal.
+        progress: whether to show a progress bar on a terminal.
 
     Examples:
         >>> import numpy as np
@@ -82,7 +81,7 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
     preprocessing_: RegressionPreprocessing
 
     def __sklearn_tags__(self) -> Any:
-        """Several targets at once are fine."""
+        """Tell scikit-learn that several targets are allowed."""
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
@@ -90,8 +89,8 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
     def fit(self, X: Any, y: Any, sample_weight: Any = None, noise_std: Any = None) -> HarmonicGPRegressor:
         """Fit to rows X [N, d] and targets y [N] or [N, P].
 
-        A `sample_weight` of two is two equal rows. `noise_std` [N] are known errors of y, in its units; noise beyond them is
-        learned.
+        A `sample_weight` of two counts as two equal rows. `noise_std` [N] holds known standard errors of y, in its units; further
+        noise is learned.
         """
         start = time.perf_counter()
         check_options(self, noise_std)
@@ -109,10 +108,10 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, noise_std: Any = None) -> HarmonicGPRegressor:
-        """New rows for the posterior; scaling, symmetry, kernel and noise stay. The first call is `fit`.
+        """Add new rows to the posterior; scaling, symmetry, kernel and noise stay the same. The first call is `fit`.
 
-        For one block or a joint posterior the result is just what all rows together would give at these parameters; with
-        independent blocks (`posterior="block"`) the earlier rows' coupling between blocks is forgotten.
+        For one block or a joint posterior, the result is that of all rows together at these parameters. With independent blocks
+        (`posterior="block"`), the coupling between blocks by earlier rows is lost.
         """
         if not hasattr(self, "model_"):
             return self.fit(X, y, sample_weight, noise_std)
@@ -123,7 +122,7 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
 
     @property
     def noise_name_(self) -> str | None:
-        """The name of the known errors, where they were given."""
+        """The name of the known errors of the fit, if there were any."""
         return self.preprocessing_.noise_name
 
     @property
@@ -132,19 +131,19 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
         return np.sqrt(Noise.of(self.likelihood_).variance) * self.preprocessing_.component_scale
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, noise_std: Any = None) -> Any:
-        """The mean of y at X: [n], or [n, P]; with its standard deviation, or its covariance [n, n] ([P, n, n]), noise included.
+        """The mean of y at X, [n] or [n, P]; with the standard deviation in that shape, or the covariance [n, n] or [P, n, n].
 
-        `noise_std` [n] are known errors of the new measurements, added to the learned noise.
+        Both include the noise. `noise_std` [n] holds known errors of the new measurements, which are added to the learned noise.
         """
         if return_cov:
             if return_std:
-                raise ValueError("ask for return_std or for return_cov, not for both.")
+                raise ValueError("set return_std or return_cov, not both.")
             return self._covariance(X, noise_std)
         errors = self._errors(noise_std)
         return self._mean_and_std(X, Predictive.mean, Predictive.std if return_std else None, errors)
 
     def predict_f(self, X: Any, return_std: bool = False) -> Any:
-        """The latent function, without noise, in the units of y (its median there, under a target_transform)."""
+        """The latent function f in the units of y, [n] or [n, P], and its standard deviation; the median under a transform."""
         return self._mean_and_std(X, Predictive.latent_mean, Predictive.latent_std if return_std else None)
 
     def predict_quantiles(self, X: Any, levels: Sequence[float] = (0.025, 0.5, 0.975), noise_std: Any = None) -> Array:
@@ -157,27 +156,27 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
         return self.preprocessing_.shape(np.concatenate(parts))
 
     def log_density(self, X: Any, y: Any, noise_std: Any = None) -> Array:
-        """Log p(y | X, data) of each row in the units of y, [n] or [n, P]; by the model itself, without calibration."""
+        """Log p(y | X, data) of each row in the units of y, [n] or [n, P], without calibration."""
         targets, errors = self._targets(y), self._errors(noise_std)
         parts = [p.log_density(targets[part]) for part, p in self._predictives(X, errors, targets)]
         return self.preprocessing_.shape(np.concatenate(parts))
 
     def pit(self, X: Any, y: Any, noise_std: Any = None) -> Array:
-        """P(Y <= y | X, data) of each row, [n] or [n, P]: evenly spread if the error bars are right."""
+        """P(Y <= y | X, data) of each row, [n] or [n, P]; uniformly distributed if the error bars are right."""
         targets, errors = self._targets(y), self._errors(noise_std)
         parts = [p.cdf(targets[part]) for part, p in self._predictives(X, errors, targets)]
         return self.preprocessing_.shape(np.concatenate(parts))
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, noise: bool = True) -> Array:
-        """Draws of y at X, jointly over its rows: [n, samples] or [n, P, samples]; of f with `noise=False`.
+        """Joint draws of y at the rows of X, [n, samples] or [n, P, samples]; of f with `noise=False`.
 
-        Up to 2,000 rows they come from the covariance; for more, functions are drawn first (`docs/inference.md`).
+        Up to 2,000 rows the draws use the covariance; for more rows, they are sample paths (`docs/inference.md`).
         """
         check_is_fitted(self, "model_")
         n_samples = whole_number(n_samples, "n_samples", 1)
         seed = fresh_seed(random_state)
         generator = np.random.default_rng(seed)
-        paths = None if n_rows(X) <= MAX_DRAWN else self.model_.paths(n_samples, seed)
+        paths = None if len(X) <= MAX_DRAWN else self.model_.paths(n_samples, seed)
         parts = []
         for _, rows in self._batches(X):
             f = self.model_.joint_draws(rows, n_samples, generator) if paths is None else paths(rows)
@@ -209,7 +208,7 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
         std: Callable[[Predictive], Array] | None,
         errors: Array | None = None,
     ) -> Any:
-        """Two functions of the distributions at all rows of X, from one pass; the first alone where `std` is None."""
+        """Two functions of the predictive distribution at all rows of X, in one pass; only the first if `std` is None."""
         functions = [mean] if std is None else [mean, std]
         parts = [[function(p) for function in functions] for _, p in self._predictives(X, errors)]
         values = [self.preprocessing_.shape(np.concatenate(column)) for column in zip(*parts, strict=True)]
@@ -218,10 +217,10 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
     def _predictives(
         self, X: Any, errors: Array | None = None, y: Array | None = None
     ) -> Iterator[tuple[slice, Predictive]]:
-        """The distribution of y for the rows of X, piece by piece; `errors` and `y` must have as many rows."""
-        for given, name in ((errors, "noise_std"), (None if y is None else y.T, "y")):
-            if given is not None and given.shape[1] != n_rows(X):
-                raise ValueError(f"{name} has {given.shape[1]} rows, X has {n_rows(X)}.")
+        """The distribution of y for the rows of X in batches; `errors` and `y` must have as many rows."""
+        for values, name in ((errors, "noise_std"), (None if y is None else y.T, "y")):
+            if values is not None and values.shape[1] != len(X):
+                raise ValueError(f"{name} has {values.shape[1]} rows, X has {len(X)}.")
         for part, rows in self._batches(X):
             yield part, self._predictive(*self.model_.moments(rows), None if errors is None else errors[:, part])
 
@@ -235,10 +234,10 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
         rows, errors = self._encode(X), self._errors(noise_std)
         target = self.preprocessing_.target
         if target.transform is not None:
-            raise ValueError("return_cov is for targets without a target_transform: draw with sample_y instead.")
+            raise ValueError("return_cov needs target_transform=None: use sample_y instead.")
         if len(rows) > MAX_COVARIANCE:
             raise ValueError(
-                f"the covariance of {len(rows)} rows is too large: ask for {MAX_COVARIANCE} at most, or use sample_y."
+                f"the covariance of {len(rows)} rows is too large: pass at most {MAX_COVARIANCE} rows, or use sample_y."
             )
         mean, cov = self.model_.covariance(rows)
         K = cov + Noise.of(self.likelihood_).variance * np.eye(len(rows))

@@ -1,4 +1,4 @@
-"""One file for a model: safetensors with a JSON header. Loading runs nothing that the file brings."""
+"""Model files: safetensors with a JSON header. Loading a file runs no code from it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from harmonicgp.tables.preprocessing import (
 from harmonicgp.tables.targets import Target
 
 FORMAT = 1
-#: Fields of a fitted model that are plain values, by their names in the file.
+#: Fields of a fitted model that are plain values, by name in the file.
 _PLAIN = {
     "elbo_": "elbo",
     "modelled_cost_": "modelled_cost",
@@ -65,7 +65,7 @@ _OPTIONS: dict[str, type[ModelOptions]] = {
 
 @dataclass(frozen=True)
 class ModelFile:
-    """What a file holds: an estimator's arguments, and the values of its fit."""
+    """The content of a model file: the arguments of an estimator, and the values of its fit."""
 
     estimator: str  #: the name of its class
     arguments: dict[str, Any]
@@ -76,17 +76,17 @@ class ModelFile:
 
 
 def read_model(path: str | Path) -> ModelFile:
-    """What `write_model` wrote, on the CPU."""
+    """The content of a model file, with tensors on the CPU."""
     container = read_container(Path(path), "model", FORMAT)
     try:
         return unpack(container.header, container.tensors)
     except (KeyError, TypeError, IndexError, AttributeError, ValueError, RuntimeError) as error:
-        reason = " ".join(f"{error!r}".split())  # torch's take several lines
+        reason = " ".join(f"{error!r}".split())  # errors of PyTorch may have several lines
         raise ModelFileError(f"{path} is not a model that this version of harmonicgp can read: {reason}") from error
 
 
 def pack(file: ModelFile) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A JSON header and tensors, on the CPU."""
+    """A JSON header and tensors on the CPU."""
     model, preprocessing = file.model, file.preprocessing
     columns = preprocessing.columns.state()
     others = (len(model.history), file.n_features, columns["names"], preprocessing.target_names, preprocessing.flat)
@@ -110,7 +110,7 @@ def pack(file: ModelFile) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ModelFile:
-    """What `pack` took apart, on the CPU."""
+    """The inverse of `pack`, on the CPU."""
     with torch.device("cpu"):  # GPyTorch makes parameters on the default device
         return _unpack(header, tensors)
 
@@ -124,7 +124,7 @@ def _unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ModelFi
     columns = {"table": header["table"], "names": plain["encoded_names_"], "kinds": header["column_kinds"]}
     encoding = ColumnEncoding.from_state(columns, image_size(options.columns))
     preprocessing = _unpack_targets(options, encoding, plain, header, tensors)
-    values: dict[str, Any] = {"notes": [], "ranges": None, "modelled_cost": math.nan}  # which older files do not have
+    values: dict[str, Any] = {"notes": [], "ranges": None, "modelled_cost": math.nan}  # for files of older versions
     values |= {field: plain[name] for name, field in _PLAIN.items() if name in plain}
     calibration = tuple(Conformal(*tensors[f"calibration.{i}"].numpy()) for i in range(header.get("calibration", 0)))
     model = _unpack_model(header, tensors, {**values, "calibration": calibration, "bound": bound_of(options)})
@@ -138,7 +138,7 @@ def _pack_model(model: FittedModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
     posterior = predictor.posterior
     if isinstance(posterior, StreamedPosterior):
         raise ValueError(
-            'a joint posterior of this size lives on the training data and cannot be saved: fit with posterior="block", or '
+            'a joint posterior of this size needs the training data and cannot be saved: fit with posterior="block", or '
             "with fewer inducing points."
         )
     inputs, arrays = model.inputs.state()
@@ -152,7 +152,7 @@ def _pack_model(model: FittedModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "posterior": {"family": posterior.family, "stacks": len(posterior.means)},
         "symmetry": model.choice.state(),
     }
-    # The predictor's own features: with its whitened ones they are what predictions were made of.
+    # The kernel of the predictor, with which predictions are made.
     kernel = predictor.features.view.kernel  # type: ignore[attr-defined]
     tensors = _with_prefix("inputs.", arrays) | {"Z": Z}
     tensors |= _with_prefix("kernel.", kernel.state_dict()) | _with_prefix("likelihood.", model.likelihood.state_dict())
@@ -231,7 +231,7 @@ def _unpack_targets(
 
 
 def _arguments(arguments: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """The constructor's arguments as JSON; callbacks and a folder of the machine that fitted are not kept."""
+    """The constructor arguments as JSON, without callbacks and the folder of checkpoints."""
     arguments = {**arguments, "callbacks": None, "checkpoint_dir": None}
     if isinstance(arguments["kernel"], gpytorch.kernels.Kernel):
         arguments["kernel"] = kernel_spec(arguments["kernel"])

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from harmonicgp.tables.arrays import n_rows
 from harmonicgp.tables.notices import UnseenWarning
 
 MOST_NAMES = 10
@@ -28,7 +27,7 @@ class Novelty:
     def of(cls, model: Any, X: Any) -> Novelty:
         """Compare rows with those of the fit. The `UnseenWarning`s are returned, not shown; other warnings are shown."""
         if not hasattr(model, "beyond"):
-            return cls(n_rows(X))
+            return cls(len(X))
         with warnings.catch_warnings(record=True, action="always", category=UnseenWarning) as caught:
             masks = model.beyond(X)
         messages = [each.message for each in caught]
@@ -36,7 +35,7 @@ class Novelty:
             if not isinstance(message, UnseenWarning):
                 warnings.warn(message, stacklevel=2)
         count = int(np.any(list(masks.values()), axis=0).sum()) if masks else 0
-        return cls(n_rows(X), count, tuple(masks), tuple(m for m in messages if isinstance(m, UnseenWarning)))
+        return cls(len(X), count, tuple(masks), tuple(m for m in messages if isinstance(m, UnseenWarning)))
 
     def __add__(self, other: Novelty) -> Novelty:
         unseen: dict[tuple[type, str], UnseenWarning] = {}
