@@ -1,4 +1,4 @@
-"""The checks that stand at every public door: a clear error in place of a NaN or a silent wrong answer."""
+"""Checks of arguments: a clear error instead of a NaN or a wrong answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def check_points(x: Tensor, name: str = "x") -> Tensor:
-    """`x` as given, if it is a real, finite, non-empty batch of points [..., n, d]; else a clear error."""
+    """Return `x` if it is a real, finite, non-empty batch of points [..., n, d]; else raise a clear error."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be a torch tensor; got {type(x).__name__}: use torch.as_tensor(...).")
     if x.layout != torch.strided:
@@ -26,7 +26,7 @@ def check_points(x: Tensor, name: str = "x") -> Tensor:
         raise TypeError(f"{name} has dtype {x.dtype}; inputs must be float32 or float64.")
     if x.dim() < 2:
         raise ValueError(
-            f"{name} must hold one point a row, [n, d]; got shape {tuple(x.shape)}: "
+            f"{name} must hold one point per row, [n, d]; got shape {tuple(x.shape)}: "
             f"use {name}[:, None] for n points in one dimension, {name}[None] for one point."
         )
     if x.numel() == 0:
@@ -38,7 +38,13 @@ def check_points(x: Tensor, name: str = "x") -> Tensor:
 
 
 def whole_number(value: object, name: str, at_least: int) -> int:
-    """`value` as an int, if it is a whole number not below `at_least`."""
+    """`value` as an int if it is a whole number of at least `at_least`; else raise a clear error.
+
+    Examples:
+        >>> whole_number(3.0, "n", 1)
+        Traceback (most recent call last):
+        TypeError: n must be a whole number; got 3.0.
+    """
     try:
         number = as_integer(value)  # type: ignore[arg-type]
     except TypeError:
@@ -61,7 +67,7 @@ def coordinates(values: Sequence[int], name: str) -> tuple[int, ...]:
 
 
 def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """A backward pass whose own derivative is not to be had: asked for a graph of it, it says so."""
+    """Decorate a backward pass that has no second derivatives: it raises if `create_graph=True`."""
 
     @wraps(backward)
     def checked(ctx: Any, *gradients: Any) -> Any:

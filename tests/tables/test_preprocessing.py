@@ -48,7 +48,7 @@ def test_columns_of_an_array():
     assert encoding.level_names() == encoding.unused_names([]) == encoding.notes == encoding.warnings == []
     with pytest.raises(ValueError, match="expecting 2 features"):
         encoding.encode(X[:, :1], validator)
-    with pytest.raises(ValueError, match="^column 1 is declared a latitude, but reaches"):
+    with pytest.raises(ValueError, match=r"^column 1 is declared a latitude, but reaches"):
         ColumnEncoding.fit(100 * X, BaseEstimator(), {0: "longitude", 1: "latitude"})
     with pytest.raises(ValueError, match="2 x 2 need 4 columns"):
         ColumnEncoding.fit(X, BaseEstimator(), ("image", (2, 2)))

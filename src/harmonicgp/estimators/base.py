@@ -16,7 +16,7 @@ from harmonicgp.inference.statistics import chunks
 from harmonicgp.io.container import ModelFileError, write_container
 from harmonicgp.symmetry.options import ModelOptions
 from harmonicgp.symmetry.settings import raw_columns
-from harmonicgp.tables.inputs import Array
+from harmonicgp.tables.columns import Array
 from harmonicgp.tables.preprocessing import ClassificationPreprocessing, RegressionPreprocessing
 
 #: Rows that are predicted at a time.

@@ -18,7 +18,7 @@ from harmonicgp.likelihoods import observe
 from harmonicgp.symmetry.options import check_options
 from harmonicgp.symmetry.settings import ModelSettings
 from harmonicgp.tables.arrays import plain_array
-from harmonicgp.tables.inputs import Array
+from harmonicgp.tables.columns import Array
 from harmonicgp.tables.preprocessing import ClassificationPreprocessing
 from harmonicgp.training.finish import Validation
 

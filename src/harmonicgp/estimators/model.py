@@ -16,7 +16,8 @@ from harmonicgp.inference.neighbours import NeighbourPredictor
 from harmonicgp.inference.prediction import Predictor
 from harmonicgp.likelihoods.observation import Bound, observe
 from harmonicgp.symmetry.choice import SymmetryChoice
-from harmonicgp.tables.inputs import Array, Inputs
+from harmonicgp.tables.columns import Array
+from harmonicgp.tables.inputs import Inputs
 from harmonicgp.tables.rows import ModelRows
 from harmonicgp.training.full_data import absorb
 from harmonicgp.training.neighbour_finish import absorb_neighbours

@@ -12,7 +12,8 @@ from scipy.special import logsumexp, ndtr, ndtri
 from scipy.stats import kstwobign
 
 from harmonicgp.likelihoods import observe
-from harmonicgp.tables.inputs import Array, Warp
+from harmonicgp.tables.columns import Array
+from harmonicgp.tables.inputs import Warp
 from harmonicgp.tables.targets import Target
 
 #: Levels are not recalibrated by fewer held-out rows.

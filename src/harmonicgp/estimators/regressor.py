@@ -18,7 +18,7 @@ from harmonicgp.estimators.predictive import Noise, Predictive
 from harmonicgp.estimators.validation import compare_noise, validate_regression
 from harmonicgp.symmetry.options import RegressionOptions, check_options, fresh_seed
 from harmonicgp.symmetry.settings import ModelSettings
-from harmonicgp.tables.inputs import Array
+from harmonicgp.tables.columns import Array
 from harmonicgp.tables.preprocessing import RegressionPreprocessing
 
 #: Up to this many rows `sample_y` draws from the covariance.

@@ -33,7 +33,8 @@ from harmonicgp.io.specs import (
 )
 from harmonicgp.symmetry.choice import SymmetryChoice
 from harmonicgp.symmetry.options import ModelOptions, RegressionOptions, bound_of
-from harmonicgp.tables.inputs import Array, Inputs
+from harmonicgp.tables.columns import Array
+from harmonicgp.tables.inputs import Inputs
 from harmonicgp.tables.preprocessing import (
     ClassificationPreprocessing,
     ColumnEncoding,

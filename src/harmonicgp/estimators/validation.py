@@ -10,7 +10,7 @@ import numpy as np
 
 from harmonicgp.estimators.model import FittedModel
 from harmonicgp.estimators.predictive import Conformal, Noise, Predictive, uneven
-from harmonicgp.tables.inputs import Array
+from harmonicgp.tables.columns import Array
 from harmonicgp.tables.rows import ModelRows
 from harmonicgp.tables.targets import Target
 from harmonicgp.training.finish import Validation
@@ -28,7 +28,7 @@ def validate_regression(
     if held_out is None:
         if calibration == "conformal":
             raise ValueError(
-                'calibration="conformal" needs held-out rows: give at least 200 rows, of which a tenth is held out.'
+                'calibration="conformal" needs at least 200 rows, a tenth of them held out, and this fit has no held-out rows.'
             )
         return model
     rows, noise = held_out.rows.cpu().numpy(), Noise.of(model.likelihood)

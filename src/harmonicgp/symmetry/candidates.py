@@ -35,7 +35,8 @@ from harmonicgp.symmetry.evidence import (
     invariance_test,
     one_a_place,
 )
-from harmonicgp.tables.inputs import Array, Columns, Inputs
+from harmonicgp.tables.columns import Array
+from harmonicgp.tables.inputs import Columns, Inputs
 
 Axes: TypeAlias = Literal["raw", "principal"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from harmonicgp._validation import check_points, whole_number
 from harmonicgp.actions import Action
 from harmonicgp.groups import Group
+from harmonicgp.tables.columns import Array
 
 #: Bandwidths of the test's kernel, in median distances, each half of the one before.
 WIDTHS = (2.0, 1.0, 0.5, 0.25)
@@ -30,9 +31,6 @@ ANGLES, RINGS = 50_000, 4
 LEVELS, PLACES = 20, 100
 #: Fewer rows than this are too few for a test of angles.
 FEW = 300
-
-
-Array = np.ndarray[Any, Any]
 
 
 class Evidence(NamedTuple):
