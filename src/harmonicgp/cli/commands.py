@@ -121,7 +121,7 @@ def fit(
     left out. In a netCDF file the target is a variable with longitudes and latitudes; missing cells are left out, and further
     dimensions, such as time, are inputs (or slices, with --by).
     """
-    options = {name: value for name, value in opt.given(**locals()).items() if name not in _OF_EVERY_FIT}
+    options = {name: value for name, value in opt.without_defaults(**locals()).items() if name not in _OF_EVERY_FIT}
     opt.check_outputs([output, *([report] if report else [])], inputs=[table])
     of_fields = opt.flags(name for name in options if name in _OF_FIELDS)
     of_tables = opt.flags(name for name in options if name not in (*_OF_FIELDS, *_OF_BOTH))
@@ -165,7 +165,7 @@ def predict(
     say = Speaker(quiet)
     opt.check_outputs([output], inputs=[table, model])
     if is_field(table):
-        if of_tables := opt.flags(opt.given(keep=keep, quantiles=quantiles, noise_std=noise_std)):
+        if of_tables := opt.flags(opt.without_defaults(keep=keep, quantiles=quantiles, noise_std=noise_std)):
             raise UsageError(f"a prediction of a netCDF file takes no {listing(of_tables)}.")
         predict_field(model, table, output, latent, say)
     else:
@@ -238,7 +238,7 @@ def suggest(
             raise UsageError(f"--picture draws {listing(PICTURES)} files; got {picture}.")
     opt.check_course(0.0, None, time_budget)
     task = TableTask.read(table, target, kinds, say, drop or [], classify)
-    arguments = opt.given(
+    arguments = opt.without_defaults(
         columns=kinds, missing=missing, target_transform=target_transform, kernel=kernel, time_budget=time_budget
     )
     arguments |= {"random_state": seed, "progress": say.progress, "classify": task.classify}

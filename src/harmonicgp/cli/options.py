@@ -189,7 +189,7 @@ def is_number(text: str) -> bool:
     return True
 
 
-def given(**arguments: Any) -> dict[str, Any]:
+def without_defaults(**arguments: Any) -> dict[str, Any]:
     """The arguments that the user gave; the others keep the defaults of the library."""
     return {name: value for name, value in arguments.items() if value not in (None, {}, []) and value is not False}
 

@@ -71,18 +71,18 @@ def _factor(node: ast.expr, text: str) -> Any:
 
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise _misread(text)
-    name, named = node.func.id, {keyword.arg: keyword.value for keyword in node.keywords}
+    name, keywords = node.func.id, {keyword.arg: keyword.value for keyword in node.keywords}
     if name not in ACTIONS:
         hint = did_you_mean(name, ACTIONS)
         raise UsageError(f"--symmetry takes auto, none or an action: {listing(ACTIONS)}; got {_short(name)!r}{hint}.")
-    numbers = all(_is_number(part) for part in (*node.args, *named.values()))
-    if None in named or len(named) < len(node.keywords) or not numbers:
+    numbers = all(_is_number(part) for part in (*node.args, *keywords.values()))
+    if None in keywords or len(keywords) < len(node.keywords) or not numbers:
         raise _misread(text)
     kind = getattr(actions, name)
     parameters = inspect.signature(kind)
     try:
         arguments = parameters.bind(
-            *map(ast.literal_eval, node.args), **{str(key): ast.literal_eval(value) for key, value in named.items()}
+            *map(ast.literal_eval, node.args), **{str(key): ast.literal_eval(value) for key, value in keywords.items()}
         )
     except TypeError as error:
         raise UsageError(

@@ -10,7 +10,7 @@ from typing import Any
 
 from harmonicgp._extras import require
 from harmonicgp.cli.failures import UsageError, drop_option
-from harmonicgp.cli.options import Columns, check_names, given, is_number
+from harmonicgp.cli.options import Columns, check_names, is_number, without_defaults
 from harmonicgp.cli.words import Speaker, count, listing
 
 #: Options that name a column with a number for each row, by argument of `fit`.
@@ -39,7 +39,7 @@ class TableTask:
         noise_std: str | None = None,
     ) -> TableTask:
         """Read a table and give every column its role. Raises for absent columns, and for columns with two roles."""
-        roles = given(sample_weight=weight, noise_std=noise_std)
+        roles = without_defaults(sample_weight=weight, noise_std=noise_std)
         options: dict[str, Sequence[str]] = {"--target": targets, "--drop": drop, "--columns": list(kinds)}
         options |= {_ROW_OPTIONS[argument]: [column] for argument, column in roles.items()}
         table = read_rows(path, say, [column for columns in options.values() for column in columns])

@@ -62,26 +62,36 @@ def fit_model(
             choice_file.write(choice, m)
     exact = settings.small and settings.is_gaussian and action is None and m >= len(data) and not keep_out
     features = _features(tensors, inputs, action, m, exact, settings)
+    problem = Problem(
+        features,
+        observe(settings.likelihood()),
+        tensors.X,
+        tensors.y,
+        None,
+        tensors.noise,
+        settings.bound,
+        tensors.counts,
+    )
     timings = {"prepare": settings.seconds() - searched, "search": searched}
     plan = _schedule(settings, keep_out)
-    result = _run(features, tensors, candidate, exact, plan, settings)
+    result = _run(problem, candidate, exact, plan, settings)
     if choice_file is not None:
         choice_file.delete()
     model = FittedModel(
-        inputs,
-        result.predictor(),
-        getattr(result.features.view, "kernel", None),
-        result.observation.likelihood,
-        settings.bound,
-        choice,
-        result.bound,
-        result.history,
-        timings | {name: float(value) for name, value in result.seconds.items()},
-        _modelled_cost(features, action, choice, len(result.history), plan, settings),
-        settings.seed,
-        np.stack((data.X.min(0), data.X.max(0)), 1).tolist(),
-        [*settings.encoding.notes, *columns.notes, *_neighbour_notes(result, settings)],
-        settings.encoding.warnings,
+        inputs=inputs,
+        predictor=result.predictor(),
+        kernel=getattr(result.features.view, "kernel", None),
+        likelihood=result.observation.likelihood,
+        bound=settings.bound,
+        choice=choice,
+        elbo=result.bound,
+        history=result.history,
+        timings=timings | {name: float(value) for name, value in result.seconds.items()},
+        modelled_cost=_modelled_cost(features, action, choice, len(result.history), plan, settings),
+        seed=settings.seed,
+        ranges=np.stack((data.X.min(0), data.X.max(0)), 1).tolist(),
+        notes=[*settings.encoding.notes, *columns.notes, *_neighbour_notes(result, settings)],
+        warnings=settings.encoding.warnings,
     )
     return model, result.validation
 
@@ -106,32 +116,24 @@ def _features(
     )
 
 
-def _run(
-    features: Features,
-    data: ModelTensors,
-    candidate: Candidate,
-    exact: bool,
-    plan: Schedule,
-    settings: ModelSettings,
-) -> Fit:
-    X, y, noise, counts = data
-    callbacks, likelihood = tuple(settings.options.callbacks or ()), settings.likelihood()
+def _run(problem: Problem, candidate: Candidate, exact: bool, plan: Schedule, settings: ModelSettings) -> Fit:
+    """The exact fit, or training by steps; with neighbours, training is followed by their finish."""
+    callbacks = tuple(settings.options.callbacks or ())
     if exact:
-        problem = Problem(features, observe(likelihood), X, y, None, noise, settings.bound, counts)
         return fit_exact(problem, plan, callbacks)
     family: Any = settings.family or ("joint" if candidate.posterior == "joint" else "auto")
-    k = settings.requested_neighbours if features.n_features <= MAX_DENSE else 0
+    k = settings.requested_neighbours if problem.features.n_features <= MAX_DENSE else 0
     share = 0.0 if k == 0 else NEIGHBOUR_SHARE
     first = plan if k == 0 else replace(plan, refine=False, finish=False, set_aside=True)
     if plan.time_budget is not None:
         first = replace(first, time_budget=(1 - share) * plan.time_budget)
     result = fit(
-        features,
-        likelihood,
-        X,
-        y,
-        noise=noise,
-        counts=counts,
+        problem.features,
+        problem.observation.likelihood,
+        problem.X,
+        problem.y,
+        noise=problem.noise,
+        counts=problem.counts,
         family=family,
         bound=settings.bound,
         schedule=first,
@@ -141,7 +143,6 @@ def _run(
         return result
     if plan.time_budget is not None:
         plan = replace(plan, time_budget=max(settings.until() - time.perf_counter(), 1e-2))
-    problem = Problem(features, observe(likelihood), X, y, None, noise, settings.bound, counts)
     ending = fit_neighbours(result, problem, k, plan, family)
     if plan.checkpoint is not None:  # keep the checkpoint of the first fit until the neighbours are complete
         plan.checkpoint.unlink(missing_ok=True)

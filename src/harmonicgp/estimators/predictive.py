@@ -180,8 +180,8 @@ class Predictive:
         variances, weights = self._parts()
         inner = variances - self.variance_f[..., None]
         choice = np.asarray(generator.choice(len(weights), p=weights, size=f.shape))
-        chosen = np.take_along_axis(np.broadcast_to(inner, (*f.shape, len(weights))), choice[..., None], -1)[..., 0]
-        return f + np.sqrt(chosen.clip(min=0.0)) * generator.standard_normal(f.shape)
+        variance = np.take_along_axis(np.broadcast_to(inner, (*f.shape, len(weights))), choice[..., None], -1)[..., 0]
+        return f + np.sqrt(variance.clip(min=0.0)) * generator.standard_normal(f.shape)
 
     def _variance(self) -> Array:
         return self.variance_f + self.noise.variance + (0.0 if self.errors is None else self.errors)
@@ -245,9 +245,9 @@ def _lower_quantile(std: Array, weights: Array, p: Array) -> Array:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             new = x - (score - goal) * np.exp(-0.5 * score**2) / density
         new = np.where((new >= low) & (new <= high), new, 0.5 * (low + high))
-        moved = np.abs(new - x)
+        step = np.abs(new - x)
         x = new
-        if bool((moved <= 1e-12 * np.abs(x)).all()):
+        if bool((step <= 1e-12 * np.abs(x)).all()):
             break
     return -x
 

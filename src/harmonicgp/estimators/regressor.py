@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -139,33 +139,30 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
             if return_std:
                 raise ValueError("set return_std or return_cov, not both.")
             return self._covariance(X, noise_std)
-        errors = self._errors(noise_std)
-        return self._mean_and_std(X, Predictive.mean, Predictive.std if return_std else None, errors)
+        functions = [lambda p, _: p.mean(), lambda p, _: p.std()]
+        return self._for_rows(X, *functions[: 2 if return_std else 1], noise_std=noise_std)
 
     def predict_f(self, X: Any, return_std: bool = False) -> Any:
         """The latent function f in the units of y, [n] or [n, P], and its standard deviation; the median under a transform."""
-        return self._mean_and_std(X, Predictive.latent_mean, Predictive.latent_std if return_std else None)
+        functions = [lambda p, _: p.latent_mean(), lambda p, _: p.latent_std()]
+        return self._for_rows(X, *functions[: 2 if return_std else 1])
 
     def predict_quantiles(self, X: Any, levels: Sequence[float] = (0.025, 0.5, 0.975), noise_std: Any = None) -> Array:
         """Quantiles of y, [n, levels] or [n, levels, P]; `noise_std` as in `predict`."""
         p = np.atleast_1d(np.asarray(levels, dtype=np.float64))
         if p.ndim != 1 or not ((p > 0) & (p < 1)).all():
             raise ValueError(f"levels must be numbers between 0 and 1, such as (0.025, 0.975); got {levels!r}.")
-        errors = self._errors(noise_std)
-        parts = [predictive.quantiles(p) for _, predictive in self._predictives(X, errors)]
-        return self.preprocessing_.shape(np.concatenate(parts))
+        return self._for_rows(X, lambda predictive, _: predictive.quantiles(p), noise_std=noise_std)
 
     def log_density(self, X: Any, y: Any, noise_std: Any = None) -> Array:
         """Log p(y | X, data) of each row in the units of y, [n] or [n, P], without calibration."""
-        targets, errors = self._targets(y), self._errors(noise_std)
-        parts = [p.log_density(targets[part]) for part, p in self._predictives(X, errors, targets)]
-        return self.preprocessing_.shape(np.concatenate(parts))
+        targets = self._targets(X, y)
+        return self._for_rows(X, lambda p, rows: p.log_density(targets[rows]), noise_std=noise_std)
 
     def pit(self, X: Any, y: Any, noise_std: Any = None) -> Array:
         """P(Y <= y | X, data) of each row, [n] or [n, P]; uniformly distributed if the error bars are right."""
-        targets, errors = self._targets(y), self._errors(noise_std)
-        parts = [p.cdf(targets[part]) for part, p in self._predictives(X, errors, targets)]
-        return self.preprocessing_.shape(np.concatenate(parts))
+        targets = self._targets(X, y)
+        return self._for_rows(X, lambda p, rows: p.cdf(targets[rows]), noise_std=noise_std)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, noise: bool = True) -> Array:
         """Joint draws of y at the rows of X, [n, samples] or [n, P, samples]; of f with `noise=False`.
@@ -189,40 +186,33 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _targets(self, y: Any) -> Array:
+    def _targets(self, X: Any, y: Any) -> Array:
+        """Observed targets [n, P] of the rows of X."""
         check_is_fitted(self, "model_")
-        return self.preprocessing_.targets(y)
+        targets = self.preprocessing_.targets(y)
+        if len(targets) != len(X):
+            raise ValueError(f"y has {len(targets)} rows, X has {len(X)}.")
+        return targets
 
-    def _errors(self, noise_std: Any) -> Array | None:
-        """Known noise variances of new rows in model units, [P, n]."""
+    def _errors(self, X: Any, noise_std: Any) -> Array | None:
+        """Known noise variances of the rows of X in model units, [P, n]."""
         check_is_fitted(self, "model_")
         if noise_std is None:
             return None
         check_options(self, noise_std)
-        return self.preprocessing_.noise_variances(noise_std)
+        errors = self.preprocessing_.noise_variances(noise_std)
+        if errors.shape[1] != len(X):
+            raise ValueError(f"noise_std has {errors.shape[1]} rows, X has {len(X)}.")
+        return errors
 
-    def _mean_and_std(
-        self,
-        X: Any,
-        mean: Callable[[Predictive], Array],
-        std: Callable[[Predictive], Array] | None,
-        errors: Array | None = None,
-    ) -> Any:
-        """Two functions of the predictive distribution at all rows of X, in one pass; only the first if `std` is None."""
-        functions = [mean] if std is None else [mean, std]
-        parts = [[function(p) for function in functions] for _, p in self._predictives(X, errors)]
-        values = [self.preprocessing_.shape(np.concatenate(column)) for column in zip(*parts, strict=True)]
-        return values[0] if std is None else tuple(values)
-
-    def _predictives(
-        self, X: Any, errors: Array | None = None, y: Array | None = None
-    ) -> Iterator[tuple[slice, Predictive]]:
-        """The distribution of y for the rows of X in batches; `errors` and `y` must have as many rows."""
-        for values, name in ((errors, "noise_std"), (None if y is None else y.T, "y")):
-            if values is not None and values.shape[1] != len(X):
-                raise ValueError(f"{name} has {values.shape[1]} rows, X has {len(X)}.")
+    def _for_rows(self, X: Any, *functions: Callable[[Predictive, slice], Array], noise_std: Any = None) -> Any:
+        """The values of functions of the predictive distribution and of the row numbers, for all rows of X in one pass."""
+        errors, parts = self._errors(X, noise_std), []
         for part, rows in self._batches(X):
-            yield part, self._predictive(*self.model_.moments(rows), None if errors is None else errors[:, part])
+            predictive = self._predictive(*self.model_.moments(rows), None if errors is None else errors[:, part])
+            parts.append([function(predictive, part) for function in functions])
+        values = [self.preprocessing_.shape(np.concatenate(arrays)) for arrays in zip(*parts, strict=True)]
+        return values[0] if len(values) == 1 else tuple(values)
 
     def _predictive(self, mean: Array, variance: Array, errors: Array | None = None) -> Predictive:
         model = self.model_
@@ -231,7 +221,7 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
         )
 
     def _covariance(self, X: Any, noise_std: Any) -> tuple[Array, Array]:
-        rows, errors = self._encode(X), self._errors(noise_std)
+        rows, errors = self._encode(X), self._errors(X, noise_std)
         target = self.preprocessing_.target
         if target.transform is not None:
             raise ValueError("return_cov needs target_transform=None: use sample_y instead.")
@@ -242,8 +232,6 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
         mean, cov = self.model_.covariance(rows)
         K = cov + Noise.of(self.likelihood_).variance * np.eye(len(rows))
         if errors is not None:
-            if errors.shape[1] != len(rows):
-                raise ValueError(f"noise_std has {errors.shape[1]} rows, X has {len(rows)}.")
             K[:, np.arange(len(rows)), np.arange(len(rows))] += errors
         K = K * target.scale[:, None, None] ** 2
         return self.preprocessing_.shape(target.inverse(mean).T), K[0] if self.preprocessing_.flat else K

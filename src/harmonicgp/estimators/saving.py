@@ -46,16 +46,9 @@ from harmonicgp.tables.targets import Target
 FORMAT = 1
 #: Fields of a fitted model that are plain values, by name in the file.
 _PLAIN = {
-    "elbo_": "elbo",
-    "modelled_cost_": "modelled_cost",
-    "history_": "history",
-    "timings_": "timings",
-    "notes_": "notes",
-    "warnings_": "warnings",
-    "ranges_": "ranges",
-    "validation_": "validation",
-    "_seed": "seed",
-}
+    f"{name}_": name
+    for name in ("elbo", "modelled_cost", "history", "timings", "notes", "warnings", "ranges", "validation")
+} | {"_seed": "seed"}
 #: Other plain values of the file.
 _OTHERS = ("n_steps_", "n_features_in_", "encoded_names_", "target_names_", "_one")
 _OPTIONS: dict[str, type[ModelOptions]] = {

@@ -135,6 +135,13 @@ def regression_scores(model: Any, X: Any, y: Any, chunk_size: int = 65536, noise
     """Scores of a fitted regressor on rows X with targets y, [n] or [n, P], which should not be rows of the fit.
 
     `noise_std` [n] holds known errors of y, which are added to the predictions.
+
+    Examples:
+        >>> from harmonicgp import HarmonicGPRegressor
+        >>> X = np.random.default_rng(0).normal(size=(40, 1))
+        >>> gp = HarmonicGPRegressor(max_steps=20, progress=False).fit(X[:30], np.sin(X[:30, 0]))
+        >>> regression_scores(gp, X[30:], np.sin(X[30:, 0])).rows
+        10
     """
     table, values, errors = as_table(X), as_targets(y), as_errors(noise_std)
     n = _same_rows(table, values)
@@ -173,7 +180,15 @@ def regression_scores(model: Any, X: Any, y: Any, chunk_size: int = 65536, noise
 
 
 def classification_scores(model: Any, X: Any, y: Any, chunk_size: int = 65536) -> ClassificationScores:
-    """Scores of a fitted classifier on rows X with labels y [n], which should not be rows of the fit."""
+    """Scores of a fitted classifier on rows X with labels y [n], which should not be rows of the fit.
+
+    Examples:
+        >>> from harmonicgp import HarmonicGPClassifier
+        >>> X = np.random.default_rng(0).normal(size=(40, 1))
+        >>> gp = HarmonicGPClassifier(max_steps=20, progress=False).fit(X[:30], X[:30, 0] > 0)
+        >>> classification_scores(gp, X[30:], X[30:, 0] > 0).classes
+        (False, True)
+    """
     table, classes = as_table(X), np.asarray(model.classes_).tolist()
     labels = class_numbers(y, classes)
     n, K = _same_rows(table, labels), len(classes)

@@ -363,11 +363,11 @@ def with_names(words: str, action: Action, names: Sequence[str]) -> str:
     """The words, followed by the names of the columns that the action moves if there are at most six."""
     probe = torch.linspace(0.3, 1.7, len(names), dtype=torch.float64, device="cpu")[None]
     try:
-        moved = ((action.orbit(probe) - probe).abs().amax((0, 1)) > 1e-9).tolist()
+        moves = ((action.orbit(probe) - probe).abs().amax((0, 1)) > 1e-9).tolist()
     except (ValueError, RuntimeError):  # a user's action that fails
         return words
-    moving = [name for name, moves in zip(names, moved, strict=True) if moves]
-    return f"{words} of {', '.join(moving)}" if 0 < len(moving) <= 6 else words
+    columns = [name for name, column_moves in zip(names, moves, strict=True) if column_moves]
+    return f"{words} of {', '.join(columns)}" if 0 < len(columns) <= 6 else words
 
 
 def _against(gain: float) -> str:

@@ -301,10 +301,10 @@ def _columns(orbit: Tensor, elements: Tensor) -> Evidence:
     angle = orbit[..., None] * frequencies
     waves = torch.cat((angle.sin(), angle.cos()), -1).flatten(2)  # [|G|, n, 6 d]
     waves = waves - waves.mean(0)
-    spread = waves.square().mean(0).sum(0).sqrt()  # of the sum over rows, elements at random
-    known = spread > 1e-9
-    waves = waves[..., known] / spread[known]
-    if not bool(known.any()):
+    spread = waves.square().mean(0).sum(0).sqrt()  # of the sum over rows under random elements
+    varies = spread > 1e-9
+    waves = waves[..., varies] / spread[varies]
+    if not bool(varies.any()):
         return Evidence(0.0, 1.0)
     first = waves[0].sum(0).abs().max()
     n = torch.arange(orbit.shape[1], device=orbit.device)

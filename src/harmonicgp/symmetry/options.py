@@ -101,8 +101,8 @@ def check_options(options: ModelOptions, noise_std: Any = None) -> None:
             'symmetry must be "auto", None for one block, or an action of harmonicgp.actions, such as Negation([0]); '
             f"got {options.symmetry!r}."
         )
-    named = isinstance(options.kernel, str) and options.kernel in NAMED_PROFILES
-    if not (named or isinstance(options.kernel, gpytorch.kernels.Kernel)):
+    is_name = isinstance(options.kernel, str) and options.kernel in NAMED_PROFILES
+    if not (is_name or isinstance(options.kernel, gpytorch.kernels.Kernel)):
         raise ValueError(
             f"kernel must be one of {sorted(NAMED_PROFILES)} or a GPyTorch kernel; got {options.kernel!r}."
         )

@@ -123,7 +123,7 @@ class ModelSettings:
         return time.perf_counter() - self.start
 
     def columns_of(self, data: ModelRows, by_number: bool = False) -> Columns:
-        """The columns that the model uses: all of them, as given, where a kernel or an action names them by number."""
+        """The columns that the model uses: all, in their order, if a kernel or an action names columns by number."""
         encoding = self.encoding
         by_number = (by_number or isinstance(self.options.symmetry, Action)) and encoding.image is None
         if by_number or isinstance(self.options.kernel, gpytorch.kernels.Kernel):

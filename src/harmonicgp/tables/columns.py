@@ -83,12 +83,12 @@ def fit_role(series: Series, mass: Array, notes: list[str]) -> tuple[str, Counte
         if text is not None:
             counts[text] += weight
     for read in ("number", "date", "time") if role == "text" and counts else ():
-        odd = [text for text in counts if _parse(text, read) is None]
-        if not odd:
+        unreadable = [text for text in counts if _parse(text, read) is None]
+        if not unreadable:
             notes.append(f"{name!r} holds {read}s as text and is read as {read}s.")
             return read, Counter()
-        if len(counts) - len(odd) >= 10 and len(odd) <= 0.1 * len(counts):
-            shown = ", ".join(repr(text[:40]) for text in odd[:3]) + (", ..." if len(odd) > 3 else "")
+        if len(counts) - len(unreadable) >= 10 and len(unreadable) <= 0.1 * len(counts):
+            shown = ", ".join(repr(text[:40]) for text in unreadable[:3]) + (", ..." if len(unreadable) > 3 else "")
             raise ValueError(
                 f"column {name!r} reads as {read}s, except {shown}: correct or empty those cells, or write all cells as "
                 "other text."

@@ -156,9 +156,9 @@ def _opened(frame: Any) -> nw.DataFrame[Any]:
     if not is_frame(frame):
         raise TypeError(f"the table must be of pandas, polars or Arrow; got {type(frame).__name__}.")
     names = list(frame.column_names if nw.dependencies.is_pyarrow_table(frame) else frame.columns)
-    odd = [name for name in names if not isinstance(name, str)]
-    if odd:
-        raise ValueError(f"names of columns must be text; got {listed(odd)}: df.columns = df.columns.astype(str).")
+    not_text = [name for name in names if not isinstance(name, str)]
+    if not_text:
+        raise ValueError(f"names of columns must be text; got {listed(not_text)}: df.columns = df.columns.astype(str).")
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise ValueError(f"the table has columns of the same name: {listed(repeated)}; rename or drop one.")

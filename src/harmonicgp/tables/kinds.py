@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Literal, TypeAlias
 
+#: What a user declares a column to be, such as "longitude" or ("periodic", 24.0).
 Kind: TypeAlias = Literal["longitude", "latitude"] | tuple[Literal["periodic"], float]
 
 

@@ -24,7 +24,13 @@ class UnseenWarning(UserWarning, ABC):
 
 
 class UnseenLevelsWarning(UnseenWarning):
-    """Levels of a column that were not in the fit."""
+    """Levels of a column that were not in the fit.
+
+    Examples:
+        >>> print(UnseenLevelsWarning("colour", ["violet"], 2, "'other'"))
+        column 'colour' holds levels that were not in the fit ('violet') in 2 rows: they count as 'other', and error bars do not
+        include this.
+    """
 
     def __init__(self, column: str, levels: Sequence[str], rows: int, fate: str) -> None:
         super().__init__(column, levels, rows, fate)  # for pickling
@@ -44,7 +50,12 @@ class UnseenLevelsWarning(UnseenWarning):
 
 
 class UnseenGapsWarning(UnseenWarning):
-    """Missing values in a column that had none in the fit."""
+    """Missing values in a column that had none in the fit.
+
+    Examples:
+        >>> UnseenGapsWarning("age", 2, "the median").rows
+        2
+    """
 
     def __init__(self, column: str, rows: int, fate: str) -> None:
         super().__init__(column, rows, fate)
@@ -61,7 +72,12 @@ class UnseenGapsWarning(UnseenWarning):
 
 
 class MissingValuesError(ValueError):
-    """Columns have missing values, and the model does not impute them."""
+    """Columns have missing values, and the model does not impute them.
+
+    Examples:
+        >>> print(MissingValuesError({"age": 3}))
+        values are missing in 'age' (3 rows): drop those rows, or fit with missing="impute".
+    """
 
     def __init__(self, gaps: Mapping[str, int]) -> None:
         super().__init__(gaps)
@@ -78,7 +94,13 @@ class MissingValuesError(ValueError):
 
 
 class IdentifierColumnError(ValueError):
-    """A column of text has a different value in nearly every row."""
+    """A column of text has a different value in nearly every row.
+
+    Examples:
+        >>> print(IdentifierColumnError("name", 80, 80))
+        column 'name' holds text that hardly repeats (80 values in 80 rows): drop it if it is an identifier, or encode it
+        yourself.
+    """
 
     def __init__(self, column: str, levels: int, rows: float) -> None:
         super().__init__(column, levels, rows)
@@ -94,7 +116,14 @@ class IdentifierColumnError(ValueError):
 
 
 class UndeclaredColumnsError(ValueError):
-    """A symmetry shifts periodic columns that the user has not declared periodic, so that the kernel is not periodic in them."""
+    """A symmetry is periodic in columns that the user has not declared periodic, so that the kernel is not periodic in them.
+
+    Examples:
+        >>> UndeclaredColumnsError(
+        ...     "Translation(axis=0, period=24.0, order=6)", "hour", {"hour": ("periodic", 24.0)}
+        ... ).kinds
+        {'hour': ('periodic', 24.0)}
+    """
 
     def __init__(self, symmetry: str, around: str, kinds: Mapping[str | int, Kind]) -> None:
         super().__init__(symmetry, around, kinds)

@@ -28,12 +28,30 @@ _RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.
 
 
 def read_table(path: str | os.PathLike[str]) -> pyarrow.Table:
-    """A whole CSV or Parquet file."""
+    r"""A whole CSV or Parquet file as an Arrow table.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> file = Path(tempfile.mkdtemp()) / "small.csv"
+        >>> _ = file.write_text("x,y\n1.50,a\n2,b\n")
+        >>> read_table(file).to_pydict()
+        {'x': [1.5, 2.0], 'y': ['a', 'b']}
+    """
     return arrow().concat_tables(stream_table(path))
 
 
 def stream_table(path: str | os.PathLike[str], batch_rows: int = 65536) -> Iterator[pyarrow.Table]:
-    """The rows of a CSV or Parquet file in their order, `batch_rows` at a time (fewer in the last table)."""
+    r"""The rows of a CSV or Parquet file in their order, `batch_rows` at a time (fewer in the last table).
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> file = Path(tempfile.mkdtemp()) / "small.csv"
+        >>> _ = file.write_text("x\n1\n2\n3\n")
+        >>> [table.num_rows for table in stream_table(file, batch_rows=2)]
+        [2, 1]
+    """
     return (table for table, _ in stream_rows(path, batch_rows))
 
 
@@ -71,10 +89,10 @@ def index_columns(schema: pyarrow.Schema) -> list[str]:
         ['__index_level_0__']
     """
     try:
-        named = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+        declared = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
     except (ValueError, AttributeError):  # not written by pandas
-        named = []
-    return [name for name in schema.names if name in named or re.fullmatch(r"__index_level_\d+__", name)]
+        declared = []
+    return [name for name in schema.names if name in declared or re.fullmatch(r"__index_level_\d+__", name)]
 
 
 def _parquet_tables(path: Path, batch_rows: int) -> Iterator[pyarrow.Table]:
