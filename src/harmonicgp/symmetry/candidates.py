@@ -74,8 +74,17 @@ class Candidate:
         """The action on model inputs; None for one block."""
         if self.declared is not None or self.ways == 0:
             return self.declared
-        plain = inputs.plain
-        return Negation([[plain[i] for i in subset] for subset in strided(len(plain), self.ways)])
+        return negation_of(inputs.plain, self.ways)
+
+
+def negation_of(columns: Sequence[int], ways: int) -> Negation:
+    """The negation of columns in so many ways, each of which negates about as many columns.
+
+    Examples:
+        >>> negation_of([1, 2, 4], 2)
+        Negation([[1, 4], [2]])
+    """
+    return Negation([[columns[i] for i in subset] for subset in strided(len(columns), ways)])
 
 
 def candidates(columns: Columns, warp: bool | None, family: Family | None) -> Iterator[Candidate]:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import torch
 
-from harmonicgp.actions import Action, Negation, PrincipalNegation
-from harmonicgp.actions.negation import strided
+from harmonicgp.actions import Action, PrincipalNegation
 from harmonicgp.io.specs import action_spec, build_action
-from harmonicgp.symmetry.candidates import Candidate
+from harmonicgp.symmetry.candidates import Candidate, negation_of
 from harmonicgp.tables.inputs import Columns
 
 if TYPE_CHECKING:
@@ -211,8 +210,7 @@ class SymmetryChoice:
             return renumbered(candidate.declared, columns.used, len(self.encoded_names)), ""
         if candidate.axes == "principal":
             return PrincipalNegation(candidate.ways), ""
-        plain = [j for j in columns.used if j not in columns.kinds]
-        return Negation([[plain[i] for i in subset] for subset in strided(len(plain), candidate.ways)]), ""
+        return negation_of([j for j in columns.used if j not in columns.kinds], candidate.ways), ""
 
     # Words ------------------------------------------------------------------------------------------------------------
 
