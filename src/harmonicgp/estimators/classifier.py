@@ -28,7 +28,7 @@ class HarmonicGPClassifier(ClassifierMixin, TableEstimator):
 
     Two classes have one latent function with a probit likelihood. More classes have a latent function each, with a softmax
     likelihood. The arguments are those of `HarmonicGPRegressor`, without those for numeric targets (`bound`, `likelihood`,
-    `target_transform`, `calibration`, `neighbours`).
+    `target_transform`, `calibration`, `neighbours`). `harmonicgp.estimators.base.TableEstimator` lists the fitted attributes.
 
     Examples:
         >>> import numpy as np

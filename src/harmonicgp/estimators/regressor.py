@@ -69,6 +69,9 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
         random_state: a seed.
         progress: whether to show a progress bar on a terminal.
 
+    Fitted attributes end in `_`, such as `symmetry_`, `kernel_` and `notes_`; `harmonicgp.estimators.base.TableEstimator` lists
+    them.
+
     Examples:
         >>> import numpy as np
         >>> X = np.random.default_rng(0).normal(size=(300, 2))
