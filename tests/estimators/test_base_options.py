@@ -42,7 +42,7 @@ def test_longitude_and_latitude(symmetry):
     np.testing.assert_allclose(gp.predict(pole), gp.predict(pole)[0], atol=1e-6)  # one place, whatever the longitude
     with pytest.raises(ValueError, match="are longitude and latitude swapped"):
         regressor(columns={0: "longitude", 2: "latitude"}).fit(X, y)
-    with pytest.raises(ValueError, match="a longitude and no latitude"):
+    with pytest.raises(ValueError, match="a longitude but no latitude"):
         regressor(columns={0: "longitude"}).fit(X, y)
 
 

@@ -127,7 +127,7 @@ def test_offers_that_make_no_sense():
     X, _ = cloud("rotation", 100)
     for action, words in (
         (Rotation((0, 1), 1), "moves nothing"),
-        (PrincipalNegation(1).fit(torch.from_numpy(X)), "without fit"),
+        (PrincipalNegation(1).fit(torch.from_numpy(X)), "before it is fitted"),
         (Translation(axis=2, period=24.0, order=6), "declared"),
     ):
         with pytest.raises(ValueError, match=words):
