@@ -318,7 +318,7 @@ def check(model, table):
 UNAVOIDABLE = [
     "positive targets",
     "one class",
-    "none of the columns has a value",
+    "no column has any values",
 ]
 
 

@@ -51,28 +51,28 @@ def front_door():
     return {
         "values are missing in 'age' (3 rows), 'colour' (1 row)": lambda: fitted(gaps, y),
         "column 0 has a missing value (NaN), first in row 3": lambda: fitted(column, y),
-        "column 'age' reads as numbers, but for '12,5', 'n.v.'": lambda: fitted(typos, y),
-        "column 'age' held numbers in the fit; '12,5' is none": lambda: gp.predict(typos),
-        "column 'name' holds text that hardly repeats (80 different in 80 rows)": lambda: fitted(
+        "column 'age' reads as numbers, except '12,5', 'n.v.'": lambda: fitted(typos, y),
+        "column 'age' held numbers in the fit; '12,5' is not a number": lambda: gp.predict(typos),
+        "column 'name' holds text that hardly repeats (80 values in 80 rows)": lambda: fitted(
             frame.assign(name=[f"n{i}" for i in range(n)]), y
         ),
         "column 'when' holds text that looks like dates, such as '31/12/2023'": lambda: fitted(
             frame.assign(when=pd.date_range("2023-12-31", periods=n).strftime("%d/%m/%Y")), y
         ),
-        "'price' lacks values in 3 rows and lacked none in the fit": lambda: (
+        "'price' has missing values in 3 rows, and had none in the fit": lambda: (
             HarmonicGPRegressor(max_steps=2, progress=False, missing="impute")
             .fit(frame.assign(price=y**2), y)
             .predict(frame.assign(price=(y**2)).assign(price=lambda f: f.price.where(f.index > 2)))
         ),
-        "column 'colour' holds levels that the fit has not seen ('violet') in 80 rows": lambda: gp.predict(
+        "column 'colour' holds levels that were not in the fit ('violet') in 80 rows": lambda: gp.predict(
             frame.assign(colour="violet")
         ),
         "the model was fitted to a table whose columns hold text, dates or gaps": lambda: gp.predict(np.ones((2, 2))),
         "The feature names should match those that were passed during fit": lambda: gp.predict(
             frame[["colour", "age"]]
         ),
-        "column 'colour' held text in the fit and holds numbers now": lambda: gp.predict(frame.assign(colour=1.5)),
-        "y holds 'green' in row 0, which is no number": lambda: fitted(frame, frame.colour),
+        "column 'colour' held text in the fit, but holds numbers now": lambda: gp.predict(frame.assign(colour=1.5)),
+        "y holds 'green' in row 0, which is not a number": lambda: fitted(frame, frame.colour),
         "Unknown label type: continuous": lambda: fitted(frame, y, HarmonicGPClassifier),
         "y has 80 classes, more than 50": lambda: fitted(frame, np.arange(n), HarmonicGPClassifier),
     }

@@ -1,4 +1,4 @@
-"""Checks of arguments, which raise a clear error instead of returning NaN or a wrong answer."""
+"""Checks of arguments: a clear error instead of a NaN or a wrong answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def check_points(x: Tensor, name: str = "x") -> Tensor:
-    """`x` itself, if it is a real, finite, non-empty batch of points [..., n, d]; raises a TypeError or ValueError otherwise."""
+    """Return `x` if it is a real, finite, non-empty batch of points [..., n, d]; else raise a clear error."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be a torch tensor; got {type(x).__name__}: use torch.as_tensor(...).")
     if x.layout != torch.strided:
@@ -26,19 +26,25 @@ def check_points(x: Tensor, name: str = "x") -> Tensor:
         raise TypeError(f"{name} has dtype {x.dtype}; inputs must be float32 or float64.")
     if x.dim() < 2:
         raise ValueError(
-            f"{name} must have one point per row, [n, d]; got shape {tuple(x.shape)}: "
+            f"{name} must hold one point per row, [n, d]; got shape {tuple(x.shape)}: "
             f"use {name}[:, None] for n points in one dimension, {name}[None] for one point."
         )
     if x.numel() == 0:
         raise ValueError(f"{name} is empty, shape {tuple(x.shape)}: at least one point and one dimension are needed.")
-    if not math.isfinite(x.detach().sum()) and not torch.isfinite(x).all():  # a finite sum needs no second look
+    if not math.isfinite(x.detach().sum()) and not torch.isfinite(x).all():  # a finite sum is of finite numbers
         row = int((~torch.isfinite(x.reshape(-1, x.shape[-1]))).any(-1).nonzero()[0])
         raise ValueError(f"{name} has NaN or infinite values, first in row {row}: drop or impute those rows.")
     return x
 
 
 def whole_number(value: object, name: str, at_least: int) -> int:
-    """`value` as an int, if it is a whole number of at least `at_least`; raises otherwise."""
+    """`value` as an int if it is a whole number of at least `at_least`; else raise a clear error.
+
+    Examples:
+        >>> whole_number(3.0, "n", 1)
+        Traceback (most recent call last):
+        TypeError: n must be a whole number; got 3.0.
+    """
     try:
         number = as_integer(value)  # type: ignore[arg-type]
     except TypeError:
@@ -49,7 +55,7 @@ def whole_number(value: object, name: str, at_least: int) -> int:
 
 
 def coordinates(values: Sequence[int], name: str) -> tuple[int, ...]:
-    """`values` as a tuple of distinct coordinate numbers 0, 1, 2, ...; raises for anything else."""
+    """`values` as a tuple of distinct coordinate numbers 0, 1, 2, ..."""
     if isinstance(values, str) or not hasattr(values, "__iter__"):
         raise TypeError(f"{name} must be a list of coordinate numbers; got {values!r}.")
     result = tuple(whole_number(value, f"a coordinate of {name}", 0) for value in values)
@@ -61,7 +67,7 @@ def coordinates(values: Sequence[int], name: str) -> tuple[int, ...]:
 
 
 def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """A backward pass without second derivatives; raises a RuntimeError if `create_graph=True`."""
+    """Decorate a backward pass that has no second derivatives: it raises if `create_graph=True`."""
 
     @wraps(backward)
     def checked(ctx: Any, *gradients: Any) -> Any:

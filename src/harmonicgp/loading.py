@@ -1,4 +1,4 @@
-"""Any model file, read as the estimator that wrote it."""
+"""Loads any model file as the estimator that wrote it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ from harmonicgp.io.container import kind_of
 
 
 def load_model(path: str | Path) -> HarmonicGPRegressor | HarmonicGPClassifier | HarmonicGPGlobe:
-    """The estimator of a file, whichever it is."""
+    """The fitted estimator of a model file, of any of the three classes.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> X = np.random.default_rng(0).normal(size=(30, 1))
+        >>> file = Path(tempfile.mkdtemp()) / "model.hgp"
+        >>> HarmonicGPRegressor(max_steps=5, progress=False).fit(X, X[:, 0]).save(file)
+        >>> type(load_model(file)).__name__
+        'HarmonicGPRegressor'
+    """
     if kind_of(path) == KIND:
         return HarmonicGPGlobe.load(path)
     file = read_model(path)

@@ -66,9 +66,9 @@ def test_help_is_quick_because_nothing_heavy_is_imported():
         (["fit", "TABLE", "-t", "temperature", "-o", "m.hgp", "--missing", "drop"], 2, "'impute'"),
         (["fit", "TABLE", "-t", "temperature", "-o", "m.hgp", "--test-fraction", "1"], 2, "below 1"),
         (["fit", "TABLE", "-t", "temperature", "-o", "m.hgp", "--time-budget", "0"], 2, "seconds"),
-        (["fit", "TABLE", "-t", "temperature", "-o", "m.hgp", "--test-fraction", "0", "--report", "r.html"], 2, "aside"),
-        (["fit", "TABLE", "-t", "temperature", "-o", "m.hgp", "--weight", "temperature"], 2, "--target and as --weight"),
-        (["fit", "TABLE", "-t", "temperature", "-o", "m.hgp", "--drop", "id", "--drop", "id"], 2, "given twice"),
+        (["fit", "TABLE", "-t", "temperature", "-o", "m.hgp", "--test-fraction", "0", "--report", "r.html"], 2, "held-out"),
+        (["fit", "TABLE", "-t", "temperature", "-o", "m.hgp", "--weight", "temperature"], 2, "--target and by --weight"),
+        (["fit", "TABLE", "-t", "temperature", "-o", "m.hgp", "--drop", "id", "--drop", "id"], 2, "is named twice"),
         (["fit", "TABLE", "-t", "temperature", "-t", "kind", "-o", "m.hgp"], 2, "'kind' has classes"),
         (["fit", "TABLE", "-t", "temperature", "-o", "m.hgp", "--weight", "kind"], 2, "'kind' is of type text"),
         (["fit", "TABLE", "-t", "temperature", "-o", "no/m.hgp"], 2, "does not exist"),
@@ -120,14 +120,14 @@ def test_fit_says_what_it_did(folder):
     assert "2 rows without a target" in text
     assert "temperature (regression)" in text
     assert "lon (number), lat (number)" in text
-    assert "214 to learn from, 24 set aside" in text
+    assert "214 for the fit, 24 held out" in text
     assert "symmetry" in text
     assert "RMSE" in text
     assert "inside their 95% intervals" in text
     assert str(folder / "model.hgp") in text
     text = " ".join((folder / "classify.txt").read_text().split())
     assert "kind (2 classes)" in text
-    assert "% right (the commonest class alone:" in text
+    assert "% correct (the most frequent class alone:" in text
 
 
 def test_report_and_info(folder, tmp_path):
@@ -151,7 +151,7 @@ def test_neighbours_are_an_option_and_told(tmp_path):
     run("fit", tmp_path / "waves.csv", "-t", "y", "--neighbours", 6, *few)
     assert "file holds all training rows: the nearest 6 correct" in " ".join(run("info", model).stdout.split())
     run("fit", tmp_path / "waves.csv", "-t", "y", "--neighbours", 0, *few)
-    assert "file      holds no training rows: inducing inputs" in run("info", model).stdout
+    assert "file      holds no training rows, but inducing inputs" in run("info", model).stdout
     for wrong in (-1, "many", "1.5"):
         words = complaint("fit", tmp_path / "waves.csv", "-t", "y", "--neighbours", wrong, *few, code=2)
         assert f"--neighbours takes auto or a whole number, 0 for none; got '{wrong}'" in words
@@ -187,7 +187,7 @@ def test_suggest_prints_the_candidates(folder, monkeypatch):
     assert "moved inputs" in text
     assert "one block" in text
     assert "negation" in text
-    assert "searches nothing, for rows are few, and is an exact model" in text
+    assert "runs no search, because there are few rows: it fits an exact model" in text
     classes = ["-t", "kind", "--drop", "temperature", "--quiet"]
     text = run("suggest", folder / "stations.csv", *classes).stdout
     assert len(text.splitlines()) == 1
@@ -238,7 +238,7 @@ def test_an_interrupted_process_says_so(tmp_path):
     )
     assert running.stdout is not None
     for line in running.stdout:
-        if "to learn from" in line:
+        if "for the fit" in line:
             break
     time.sleep(0.5)
     running.send_signal(signal.SIGINT)

@@ -36,7 +36,7 @@ def test_ctrl_c_is_one_line(table, tmp_path, fake):
     arguments = ["fit", table, *REGRESSION, "-o", tmp_path / "m.hgp"]
     assert run(*arguments, code=130).stderr == "stopped; nothing was written.\n"
     resumed = run(*arguments, "--checkpoint-dir", "checkpoints", code=130).stderr
-    assert resumed == "stopped; the same command goes on from checkpoints.\n"
+    assert resumed == "stopped; the same command continues from checkpoints.\n"
 
 
 def test_warnings_are_one_plain_line_each(table, tmp_path, fake):
@@ -57,7 +57,7 @@ def test_text_that_cannot_be_used_is_met_with_a_remedy(tmp_path):
         pd.DataFrame({"when": days.strftime(form), "y": range(80)}).to_csv(tmp_path / "t.csv", index=False)
         said = complaint(*fit, "--test-fraction", 0, code=1)
         assert f"column 'when' holds text that looks like dates, such as {example!r}" in said
-        assert "ISO dates (2023-12-31), which are read" in said
+        assert "write ISO dates, such as 2023-12-31" in said
     pd.DataFrame({"who am i": [f"n{k}" for k in range(80)], "y": range(80)}).to_csv(tmp_path / "t.csv", index=False)
     assert "drop it if it is an identifier (--drop 'who am i')" in complaint(*fit, code=1)
 

@@ -27,7 +27,7 @@ def files(tmp_path):
 
 def test_fit_and_predict(files):
     told = run("fit", files / "sst.nc", "--target", "sst", "-o", files / "sst.hgp", "--kernel", "rbf").stdout
-    assert "on the cells set aside, RMSE" in told
+    assert "on the held-out cells, RMSE" in told
     run("predict", files / "sst.hgp", files / "grid.nc", "-o", files / "out.nc")
     with xarray.open_dataset(files / "out.nc") as out:
         assert out.sst_mean.dims == ("lat", "lon")

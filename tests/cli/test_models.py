@@ -39,5 +39,5 @@ def test_a_report_reads_codes_and_classes_as_they_are_written(tmp_path):
     rows = "\n".join(f"01,{x:.2f},007" for x in rng.normal(size=20))
     (tmp_path / "held.csv").write_text(f"code,x,kind\n{rows}\n")  # digits alone
     said = run("report", tmp_path / "m.hgp", tmp_path / "held.csv", "-o", tmp_path / "r.html")
-    assert "accuracy 100" in said.stdout or "100.0% right" in said.stdout, said.stdout
+    assert "accuracy 100" in said.stdout or "100.0% correct" in said.stdout, said.stdout
     assert "warning" not in said.stderr

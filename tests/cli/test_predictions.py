@@ -55,14 +55,14 @@ def test_new_levels_are_told_of_once_and_rows_beyond_the_data_counted(diary, tmp
     ]
     result = run(*arguments)
     assert result.stderr == (
-        "warning: column 'site' holds levels that the fit has not seen ('moor', 'marsh') in 4 rows: "
-        "they count as none of the known levels, and error bars do not know of it.\n"
-        "warning: 'wind' lacks values in 2 rows and lacked none in the fit: they are filled with the median, and error bars "
-        "do not know of it.\n"
+        "warning: column 'site' holds levels that were not in the fit ('moor', 'marsh') in 4 rows: "
+        "they count as none of the levels of the fit, and error bars do not include this.\n"
+        "warning: 'wind' has missing values in 2 rows, and had none in the fit: they are replaced by the median, and error bars "
+        "do not include this.\n"
     )
     assert " ".join(result.stdout.split()).endswith(
-        "note 4 of 120 rows lie beyond the data of the fit in when (trend), wind: "
-        "their error bars widen, their means lean on the model."
+        "note 4 of 120 rows are outside the range of the fit in when (trend), wind: "
+        "the model extrapolates there, with wider error bars."
     )
     quiet = run(*arguments, "-q")
     assert (quiet.stdout, quiet.stderr) == ("", result.stderr)
@@ -99,7 +99,7 @@ def test_latent_is_narrower_and_only_what_is_kept_is_written(folder, tmp_path):
     again = tmp_path / "again.csv"
     stations().merge(table.drop(columns="temperature_std"), on="id").to_csv(again, index=False)
     taken = complaint("predict", folder / "model.hgp", again, "-o", tmp_path / "x.csv", code=2)
-    assert "has a column 'temperature_mean' already" in taken
+    assert "already has a column 'temperature_mean'" in taken
     assert not (tmp_path / "x.csv").exists()
 
 
@@ -141,7 +141,7 @@ def test_known_errors_are_in_scores_and_error_bars(tmp_path):
     bare, done = out["renamed", False]
     assert (bare.y_std < 1).all()
     assert done.stderr == (
-        "warning: the model was fitted with known errors of each row (err): error bars here are without them; "
+        "warning: the model was fitted with known errors of each row (err): error bars here do not include them; "
         "give --noise-std.\n"
     )
     said = complaint("predict", tmp_path / "m.hgp", tmp_path / "t.csv", "-o", file, "--noise-std", "er", code=2)

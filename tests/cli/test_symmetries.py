@@ -74,7 +74,7 @@ def test_words():
         ("Rotation((0, 1), 4096) * Rotation((2, 3), 4096)", "has 16,777,216 elements"),
         ("Rotation((0, 1), 100000) * Rotation((2, 3), 100000)", "has 10,000,000,000 elements"),
         (" * ".join(f"Negation([[{i}]])" for i in range(70)), "elements"),
-        ("Negation([9999999999]) * Negation([0])", "is of 10,000,000,000 columns"),
+        ("Negation([9999999999]) * Negation([0])", "acts on 10,000,000,000 columns"),
         ("Rotation((0, 1), 1)", "moves nothing"),
         ("Negation([True])", "takes auto, none or an action with numbers"),
         ("Negation(b'ab')", "takes auto, none or an action with numbers"),
@@ -127,7 +127,7 @@ def test_from_a_suggestion_to_a_fit(tmp_path, monkeypatch):
         assert "to use it harmonicgp fit ... --symmetry 'Rotation((0, 1), 5)'" in text
     fit = ["fit", path, "-t", "y", "-o", model, "--max-steps", "3", "--n-inducing", "20"]
     text = " ".join(run(*fit, "--symmetry", "Rotation((0, 1), 5)", "--warp", "quantile").stdout.split())
-    assert "Rotation((0, 1), 5) of u, v: as asked; skewed columns made normal" in text
+    assert "Rotation((0, 1), 5) of u, v: as asked; skewed columns transformed to normal" in text
     gp = load_model(model)
     assert repr(gp.symmetry_.action) == "Rotation((0, 1), 5)"
     assert gp.symmetry_.candidate.warp

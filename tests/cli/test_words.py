@@ -13,7 +13,7 @@ from tests.cli.common import journal, run
 
 def test_notes_are_entries_and_warnings_are_warnings(diary):
     said = " ".join(diary.fit.stdout.split())
-    for words in ("'when' holds dates: used as", "'depth' lacks"):
+    for words in ("'when' holds dates: used as", "'depth' has "):
         assert f"note {words}" in said
         assert words not in diary.fit.stderr
     assert diary.fit.stderr.startswith("warning: 'room' has 30 levels: ")
@@ -32,11 +32,11 @@ def test_a_report_tells_of_what_is_new(diary, tmp_path):
     table.to_csv(tmp_path / "new.csv", index=False)
     result = run("report", diary.model, tmp_path / "new.csv", "-o", tmp_path / "r.html")
     page = html.unescape((tmp_path / "r.html").read_text())
-    for line in ("('moor') in 3 rows", "'wind' lacks a value in 1 row and lacked none in the fit"):
+    for line in ("('moor') in 3 rows", "'wind' has missing values in 1 row, and had none in the fit"):
         assert line in result.stderr
         assert line in page
     assert result.stderr.count("\n") == 2
-    words = "1 of 120 rows lies beyond the data of the fit in wind: its error bar widens"
+    words = "1 of 120 rows is outside the range of the fit in wind: the model extrapolates"
     assert words in " ".join(result.stdout.split())
     assert words in page
 

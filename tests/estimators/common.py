@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from harmonicgp import HarmonicGPClassifier, HarmonicGPRegressor
 from harmonicgp.estimators.fitting import fit_model
 from harmonicgp.symmetry.options import RegressionOptions
-from harmonicgp.symmetry.settings import regression_settings
+from harmonicgp.symmetry.settings import ModelSettings
 from harmonicgp.tables.preprocessing import RegressionPreprocessing
 
 QUICK = {"max_steps": 4, "progress": False}
@@ -92,5 +92,5 @@ def fitted(**arguments):
     options = RegressionOptions(**(QUICK | arguments))
     preprocessing, rows = RegressionPreprocessing.fit(X, y, BaseEstimator())
     data = preprocessing.model_rows(rows)
-    model, held_out = fit_model(data, regression_settings(options, preprocessing, data, time.perf_counter()))
+    model, held_out = fit_model(data, ModelSettings.of(options, preprocessing, len(data), time.perf_counter()))
     return options, preprocessing, data, model, held_out

@@ -16,7 +16,7 @@ from harmonicgp.estimators.fitting import fit_model
 from harmonicgp.symmetry.candidates import Candidate
 from harmonicgp.symmetry.cost import finish_cost, step_cost
 from harmonicgp.symmetry.options import RegressionOptions
-from harmonicgp.symmetry.settings import regression_settings
+from harmonicgp.symmetry.settings import ModelSettings
 from harmonicgp.tables.preprocessing import RegressionPreprocessing
 from tests.estimators.common import QUICK, regressor, table
 
@@ -37,7 +37,7 @@ def settings_of(n=60, **arguments):
     options = RegressionOptions(**(QUICK | arguments))
     preprocessing, rows = RegressionPreprocessing.fit(X, y, BaseEstimator())
     data = preprocessing.model_rows(rows)
-    return data, regression_settings(options, preprocessing, data, time.perf_counter())
+    return data, ModelSettings.of(options, preprocessing, len(data), time.perf_counter())
 
 
 def everything(model):
@@ -163,20 +163,3 @@ def test_a_fit_that_goes_on_does_not_choose_again(tmp_path, monkeypatch):
     assert repr(model.choice.action) == repr(Negation([0]))
     assert everything(model) == everything(straight)
     assert not (folder / "fit.choice").exists()
-
-
-@pytest.mark.parametrize("change", ["target", "rows", "options", "seed", "counts"])
-def test_a_choice_serves_no_other_fit(change):
-    data, settings = settings_of()
-    other_data = {
-        "target": replace(data, target=data.target + 1e-9),
-        "rows": replace(data, X=data.X * (1 + 1e-9)),
-        "counts": replace(data, counts=np.ones(len(data))),
-    }.get(change, data)
-    other = {
-        "options": replace(settings, options=replace(settings.options, kernel="rbf")),
-        "seed": replace(settings, seed=settings.seed + 1),
-    }.get(change, settings)
-    assert fitting._fingerprint(other_data, other) != fitting._fingerprint(data, settings)
-    free = replace(settings.options, callbacks=[stop], checkpoint_dir="there", progress=True, time_budget=5.0)
-    assert fitting._fingerprint(data, replace(settings, options=free)) == fitting._fingerprint(data, settings)

@@ -46,7 +46,7 @@ def integral(p, j, i, function=lambda y: np.ones_like(y)):
         np.repeat(p.variance_f[:, j : j + 1], len(y), 1),
         p.noise,
         p.target,
-        None if p.known is None else np.repeat(p.known[:, j : j + 1], len(y), 1),
+        None if p.errors is None else np.repeat(p.errors[:, j : j + 1], len(y), 1),
     )
     density = np.exp(one.log_density(np.repeat(y[:, None], len(p.mean_f), 1))[:, i])
     return float(np.sum(function(y) * density * (half * weights).ravel()))

@@ -108,8 +108,8 @@ def test_targets_that_differ_in_noise_are_told():
     f = np.sin(X[:, 0])
     alike = np.column_stack([f + 0.2 * rng.normal(size=150), f + 0.2 * rng.normal(size=150)])
     apart = np.column_stack([f + 0.05 * rng.normal(size=150), f + 0.8 * rng.normal(size=150)])
-    assert not any("share one level" in w for w in regressor().fit(X, alike).warnings_)
-    (warning,) = (w for w in regressor().fit(X, apart).warnings_ if "share one level" in w)
+    assert not any("share one noise level" in w for w in regressor().fit(X, alike).warnings_)
+    (warning,) = (w for w in regressor().fit(X, apart).warnings_ if "share one noise level" in w)
     names = regressor().fit(X, apart).target_names_
     assert f"error bars of {names[0]!r} are too wide, those of {names[1]!r} too narrow" in warning
 
@@ -120,7 +120,7 @@ def test_copies_that_deny_all_noise_are_told_of():
     y = np.sin(X[:, 0]) + 0.2 * rng.normal(size=100)
     assert regressor(max_steps=60).fit(X, y).warnings_ == []
     twice = regressor(max_steps=60).fit(np.repeat(X, 2, 0), np.repeat(y, 2))
-    assert any("say that there is no noise" in told for told in twice.warnings_)
+    assert any("suggest that there is no noise" in told for told in twice.warnings_)
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1.0, 1e140])

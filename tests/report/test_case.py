@@ -53,7 +53,7 @@ def test_what_a_model_lacks_is_said_in_words(tmp_path, quick):
         "learning": "no finite bound",
         "harmonics": "does not split",
         "symmetry": "one block",
-        "inducing": "does not say where",
+        "inducing": "does not give its inducing points",
         "timings": "no timings",
     }.items():
         assert words in page.sections[key]
@@ -69,8 +69,8 @@ def test_small_tables_are_told_of_as_they_are(tmp_path, quick):
     for model in (exact, asked, few):
         write_report(tmp_path / "r.html", model, X, y, file="runs/y.hgp", set_aside=model is exact)
         pages.append({key: " ".join(words.split()) for key, words in check(tmp_path / "r.html").sections.items()})
-    assert "No symmetry was searched for (60 rows are few" in pages[0]["symmetry"]
-    assert "It was given, not searched for" in pages[1]["symmetry"]
+    assert "No symmetry was searched for (60 rows are too few" in pages[0]["symmetry"]
+    assert "The user chose it" in pages[1]["symmetry"]
     for page in pages[:2]:
         assert "Every row is an inducing point" in page["inducing"]
         assert "log marginal likelihood" in page["learning"]

@@ -43,7 +43,7 @@ def test_short_histories_and_a_constant_target(tmp_path, steps):
     model = LinearModel().fit(X, y)
     model.history_ = model.history_[:steps]
     write_report(tmp_path / "r.html", model, X[:1] if steps == 1 else X, np.full(1 if steps == 1 else 30, 7.0))
-    assert "R² says nothing" in check(tmp_path / "r.html").sections["scores"]
+    assert "R² is undefined" in check(tmp_path / "r.html").sections["scores"]
 
 
 @pytest.mark.parametrize(("overconfident", "words"), [(3.0, "too narrow"), (0.3, "too wide"), (1.0, "within chance")])

@@ -70,7 +70,7 @@ def test_steps_without_a_bound_and_one_block(tmp_path, quick):
     page = check(tmp_path / "r.html")
     assert "1 steps had no finite bound" in page.sections["learning"]
     assert "one block" in page.sections["harmonics"]
-    assert "not searched for" in page.sections["symmetry"]
+    assert "there was no search" in page.sections["symmetry"]
     assert "RMSE: 0.1, 0.2" in page.sections["scores"]
     assert "90 % interval 88 %" in page.sections["scores"]
 

@@ -22,7 +22,7 @@ def test_what_to_know_first(tmp_path, quick):
     words = " ".join(check(tmp_path / "r.html").sections["warnings"].split())
     assert words.endswith(
         "column b has many missing values: they count as a level of their own. "
-        "5 of 80 rows lie beyond the data of the fit in x0, x2: their error bars widen, their means lean on the model. "
+        "5 of 80 rows are outside the range of the fit in x0, x2: the model extrapolates there, with wider error bars. "
         "dates are used as days. column c is constant."
     )
     assert (tmp_path / "r.html").read_text().count('<ul class="warnings">') == 1
@@ -30,8 +30,8 @@ def test_what_to_know_first(tmp_path, quick):
     model.beyond = lambda X: {f"x{k}": rows < 1 for k in range(12)}
     write_report(tmp_path / "r.html", model, X, label(y))
     words = check(tmp_path / "r.html").sections["warnings"]
-    assert "1 of 80 rows lies beyond the data of the fit in x0, " in words
-    assert "x9 and 2 more: its probabilities lean on the model." in words
+    assert "1 of 80 rows is outside the range of the fit in x0, " in words
+    assert "x9 and 2 more: the model extrapolates there." in words
 
 
 def test_parts_of_a_table_add_up():
@@ -43,5 +43,7 @@ def test_parts_of_a_table_add_up():
         (UnseenLevelsWarning, "c", 3),
         (UnseenGapsWarning, "a", 1),
     ]
-    assert both.sentence(SimpleNamespace(encoded_names_=["a", "b"])).startswith("3 of 15 rows lie beyond")
+    assert both.sentence(SimpleNamespace(encoded_names_=["a", "b"])).startswith(
+        "3 of 15 rows are outside the range of the fit"
+    )
     assert Novelty(4).sentence(SimpleNamespace()) == ""

@@ -143,7 +143,7 @@ def test_too_sure_a_model_covers_too_little():
         (np.ones((3, 3)), [1.0, 2.0], ValueError, "X has 3 rows and y has 2"),
         (np.ones((0, 3)), np.ones(0), ValueError, "no rows"),
         (np.ones(3), np.ones(3), ValueError, r"array \[n, d\]"),
-        (np.ones((3, 3)), np.ones((3, 2)), ValueError, "targets differ"),
+        (np.ones((3, 3)), np.ones((3, 2)), ValueError, "targets of the model differ"),
         (np.ones((3, 3)), np.ones((3, 1, 1)), ValueError, r"\[n, P\]"),
         (pl.LazyFrame({"a": [1.0]}), [1.0], TypeError, r"\.collect\(\)"),
     ],
@@ -222,7 +222,7 @@ def test_unknown_labels():
     model = LinearClassifier().fit(X, label(y))
     labels = label(y).astype(object)
     labels[3], labels[4] = "huge", None
-    with pytest.raises(ValueError, match=r"not fitted to: 'huge', None\. Drop"):
+    with pytest.raises(ValueError, match=r"not in the fit: 'huge', None\. Drop"):
         classification_scores(model, X, labels)
     with pytest.raises(ValueError, match="one label a row"):
         classification_scores(model, X, np.ones((50, 2)))

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 
 from harmonicgp.actions import ImageFlip, Longitude, Negation, Permutation, Rotation, Translation
 from harmonicgp.symmetry.options import RegressionOptions
-from harmonicgp.symmetry.settings import regression_settings
+from harmonicgp.symmetry.settings import ModelSettings
 from harmonicgp.tables.preprocessing import RegressionPreprocessing
 
 
@@ -66,4 +66,4 @@ def prepared(n=300, **arguments):
     options = RegressionOptions(progress=False, **arguments)
     preprocessing, rows = RegressionPreprocessing.fit(X, np.sin(X[:, 0]), BaseEstimator(), columns=options.columns)
     data = preprocessing.model_rows(rows)
-    return data, regression_settings(options, preprocessing, data, time.perf_counter())
+    return data, ModelSettings.of(options, preprocessing, len(data), time.perf_counter())

@@ -65,7 +65,7 @@ def test_the_headline_says_what_a_fit_takes():
     choice = SymmetryChoice(Candidate(), None, far)
     assert "No symmetry of the inputs was found; + what a fit takes" in choice.plot().get_suptitle()
     choice.cut, choice.instead = True, "an exact model"
-    headline = "No symmetry of the inputs was found before time was up; a fit of so few rows is an exact model"
+    headline = "No symmetry of the inputs was found in the time that there was; a fit to so few rows is an exact model"
     assert headline in choice.plot().get_suptitle()
     assert not any("+" in text.get_text() for text in choice.plot().axes[0].get_yticklabels())
     rounds = SymmetryChoice(Candidate(), None, [*far, row("one block", 1, 2, 2.0)])

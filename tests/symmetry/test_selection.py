@@ -84,7 +84,7 @@ def test_only_many_rows_and_a_kernel_by_name_are_searched(monkeypatch):
     kernel = gpytorch.kernels.RBFKernel()
     for n, arguments, reason in (
         (31, {}, "searched 31"),
-        (30, {}, "30 rows are few: nothing to gain by a symmetry"),
+        (30, {}, "30 rows are too few to gain from a symmetry"),
         (31, {"symmetry": None}, "as asked"),
         (31, {"symmetry": Negation([0])}, "as asked"),
         (31, {"kernel": kernel}, "a kernel of your own"),
@@ -113,6 +113,6 @@ def test_a_longitude_elsewhere_is_pointed_to():
 
 def test_frames_are_told_names_and_arrays_numbers():
     for encoder, key in ((None, 1), (object(), "hour")):
-        with pytest.raises(UndeclaredColumnsError, match="goes around hour") as caught:
+        with pytest.raises(UndeclaredColumnsError, match="is periodic in hour") as caught:
             check_declared(Translation(1, 24.0, 6), ColumnEncoding(encoder, ["size", "hour"], {}))
         assert caught.value.kinds == {key: ("periodic", 24.0)}

@@ -14,7 +14,7 @@ from harmonicgp.actions import Longitude, Negation, Product, Translation
 from harmonicgp.kernels import GlobeKernel
 from harmonicgp.likelihoods import SoftmaxBoundLikelihood
 from harmonicgp.symmetry.options import ModelOptions, RegressionOptions
-from harmonicgp.symmetry.settings import classification_settings, gradients_enabled, raw_columns, regression_settings
+from harmonicgp.symmetry.settings import ModelSettings, gradients_enabled, raw_columns
 from harmonicgp.tables.preprocessing import ClassificationPreprocessing, RegressionPreprocessing
 from harmonicgp.tables.rows import ModelRows
 from tests.symmetry.common import prepared
@@ -23,17 +23,15 @@ from tests.symmetry.common import prepared
 def of_size(n, targets=1, **arguments):
     """Settings of a regression of n rows."""
     few = np.arange(6.0)
-    preprocessing, _ = RegressionPreprocessing.fit(few[:, None], few, BaseEstimator())
-    rows = ModelRows(np.zeros((n, 1)), np.zeros((targets, n)), None, None)
-    return regression_settings(RegressionOptions(**arguments), preprocessing, rows, 100.0)
+    preprocessing, _ = RegressionPreprocessing.fit(few[:, None], np.column_stack([few] * targets), BaseEstimator())
+    return ModelSettings.of(RegressionOptions(**arguments), preprocessing, n, 100.0)
 
 
 def of_classes(n, classes, **arguments):
     """Settings of a classification of n rows."""
     few = np.arange(12.0)
     preprocessing, _ = ClassificationPreprocessing.fit(few[:, None], few.astype(int) % classes, BaseEstimator())
-    rows = ModelRows(np.zeros((n, 1)), np.zeros((1, n)), None, None)
-    return classification_settings(ModelOptions(**arguments), preprocessing, rows, 100.0)
+    return ModelSettings.of(ModelOptions(**arguments), preprocessing, n, 100.0)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +60,32 @@ def test_only_gaussian_outputs_share_a_precision():
     softmax = of_classes(50, 3).likelihood()
     assert isinstance(softmax, SoftmaxBoundLikelihood)
     assert (of_classes(500, 3).dtype, of_classes(501, 3).dtype) == (torch.float64, torch.float32)
+
+
+def test_auto_leaves_it_to_a_search():
+    settings = of_size(50)
+    assert (settings.warp, settings.family) == (None, None)
+    assert [of_size(50, warp=warp).warp for warp in (None, "quantile")] == [False, True]
+    assert [of_size(50, posterior=family).family for family in ("block", "joint")] == ["block", "joint"]
+
+
+def test_what_depends_on_the_noise():
+    gaussian, student_t, classes = of_size(50), of_size(50, likelihood="student_t"), of_classes(50, 2)
+    assert [s.bound for s in (gaussian, of_size(50, bound="elbo"), student_t, classes)] == [
+        "tight",
+        "elbo",
+        "elbo",
+        "elbo",
+    ]
+    assert [s.is_gaussian for s in (gaussian, student_t, classes)] == [True, False, False]
+    assert [s.estimator for s in (gaussian, classes)] == ["HarmonicGPRegressor", "HarmonicGPClassifier"]
+    assert [s.requested_neighbours for s in (gaussian, of_size(50, neighbours=7), student_t, classes)] == [
+        "auto",
+        7,
+        0,
+        0,
+    ]
+    assert [s.neighbours for s in (of_size(50, neighbours=7), of_size(2001, neighbours=7))] == [0, 7]
 
 
 def test_a_share_of_the_budget_is_over_at_a_time():
@@ -99,7 +123,7 @@ def test_what_is_named_by_number_keeps_its_number():
     def used(by_number=False, **arguments):
         options = RegressionOptions(**arguments)
         preprocessing, _ = RegressionPreprocessing.fit(X, a, BaseEstimator(), columns=options.columns)
-        return regression_settings(options, preprocessing, rows, 0.0).columns_of(rows, by_number)
+        return ModelSettings.of(options, preprocessing, len(rows), 0.0).columns_of(rows, by_number)
 
     assert used().used == (1, 3)
     assert used(symmetry=None).repeats == (2,)

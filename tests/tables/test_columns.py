@@ -53,9 +53,9 @@ def test_infinities_are_refused_in_fit_and_transform(frame):
 def test_numbers_written_as_text_are_read(frame):
     encoder, X = encoded(frame({"a": ["1", " 2.5", "-3e2"]}))
     assert X.tolist() == [[1.0], [2.5], [-300.0]]
-    assert encoder.notes == ["'a' holds numbers written as text, and is read as numbers."]
+    assert encoder.notes == ["'a' holds numbers as text and is read as numbers."]
     assert encoder.transform(frame({"a": [4, 5]})).tolist() == [[4.0], [5.0]]
-    with pytest.raises(ValueError, match=r"'a' held numbers in the fit; 'x' is none"):
+    with pytest.raises(ValueError, match=r"'a' held numbers in the fit; 'x' is not a number"):
         encoder.transform(frame({"a": ["1", "x"]}))
 
 
@@ -81,15 +81,15 @@ def test_dates_written_as_text_are_read(frame):
     texts = ["2020-01-01", "2020-01-02T12:00", "2020-01-05 06:00:00.5"]
     encoder, X = encoded(frame({"when": texts}))
     assert X[:, 0] == pytest.approx([0, 1.5, 4.25 + 0.5 / 86400])
-    assert "written as text" in encoder.notes[0]
+    assert "dates as text" in encoder.notes[0]
     assert encoder.transform(frame({"when": [dt.datetime(2020, 1, 3)]}))[0, 0] == 2.0
-    with pytest.raises(ValueError, match="'2020-02-30' is none"):
+    with pytest.raises(ValueError, match="'2020-02-30' is not a date"):
         encoder.transform(frame({"when": ["2020-02-30"]}))
     zoned, X = encoded(frame({"when": ["2020-01-01T01:00:00+02:00", "2020-01-01T00:30:00Z"]}))
     assert X[:, 0] * 24 == pytest.approx([23, 24.5])
     with pytest.raises(ValueError, match="'when' has dates without a time zone"):
         zoned.transform(frame({"when": ["2020-01-01"]}))
-    with pytest.raises(ValueError, match="'when' has dates with a time zone and dates without"):
+    with pytest.raises(ValueError, match="'when' has dates with and without a time zone"):
         TableEncoder.fit(frame({"when": ["2020-01-01", "2020-01-01T00:30:00Z"]}))
 
 

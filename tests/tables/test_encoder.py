@@ -64,7 +64,7 @@ def test_numbers_as_categories_stay_categories():
         assert encoder.encoded_names == names
         assert X.tolist() == np.eye(3).tolist()
     assert (encoder.transform(pd.DataFrame({"a": [1, 2, 3]})) == np.eye(3)).all()  # a file with digits only
-    with pytest.raises(ValueError, match="'a' held text in the fit and holds numbers"):
+    with pytest.raises(ValueError, match="'a' held text in the fit, but holds numbers"):
         encoder.transform(pd.DataFrame({"a": [1.5, 2, 3]}))
 
 
@@ -85,9 +85,9 @@ def test_a_date_with_a_period_stays_one_column(frame):
 
 
 def test_kinds_need_numbers(frame):
-    with pytest.raises(ValueError, match=r"'a' is declared as .*periodic.* and holds text"):
+    with pytest.raises(ValueError, match=r"'a' is declared .*periodic.*, but holds text"):
         TableEncoder.fit(frame({"a": ["x", "y", "z"]}), columns={"a": ("periodic", 3)})
-    with pytest.raises(ValueError, match="'a' is declared as 'longitude' and holds dates"):
+    with pytest.raises(ValueError, match="'a' is declared 'longitude', but holds dates"):
         TableEncoder.fit(frame({"a": [dt.date(2020, 1, 1)], "b": [1.0]}), columns={"a": "longitude", "b": "latitude"})
 
 
@@ -97,12 +97,12 @@ def test_unseen_levels_are_told_of_once_for_each_column(frame, monkeypatch):
     assert warned(encoder, frame(seen)) == []
     table = frame({"c": ["violet", "mauve", "puce", "pink", "violet"], "d": ["perhaps"] * 5, "e": ["b"] + ["a"] * 4})
     expected = [
-        "column 'c' holds levels that the fit has not seen ('violet', 'mauve', 'puce', ...) in 5 rows: "
-        "they count as none of the known levels, and error bars do not know of it.",
-        "column 'd' holds levels that the fit has not seen ('perhaps') in 5 rows: they count as 'no', and error bars do not "
-        "know of it.",
-        "column 'e' holds levels that the fit has not seen ('b') in 1 row: they count as 'other', and error bars do not "
-        "know of it.",
+        "column 'c' holds levels that were not in the fit ('violet', 'mauve', 'puce', ...) in 5 rows: "
+        "they count as none of the levels of the fit, and error bars do not include this.",
+        "column 'd' holds levels that were not in the fit ('perhaps') in 5 rows: they count as 'no', and error bars do not "
+        "include this.",
+        "column 'e' holds levels that were not in the fit ('b') in 1 row: they count as 'other', and error bars do not "
+        "include this.",
     ]
     assert warned(encoder, table) == expected
     assert encoder.transform(table, warn=False)[:, 3].tolist() == [0.0] * 5  # as a "no"
@@ -142,7 +142,7 @@ def test_missing_values_are_imputed_and_marked(frame):
     assert X[:, 1].tolist() == X[:, 2].tolist() == [0, 1, 0, 0]
     assert X[:, 6].tolist() == [0, 4, 2, 2]
     assert X[:, 7].tolist() == [0, 0, 1, 0]
-    assert len([note for note in encoder.notes if "lacks 1" in note]) == 3
+    assert len([note for note in encoder.notes if "has 1 missing" in note]) == 3
 
 
 def test_values_missing_only_later_are_imputed_too(frame):
@@ -154,15 +154,15 @@ def test_values_missing_only_later_are_imputed_too(frame):
     table = {"a": [None, 5.0], "b": [None, "x"], "d": [None, dt.date(2020, 1, 3)]}
     assert encoder.transform(frame(table), warn=False).tolist() == [[2, 1, 1], [5, 0, 2]]
     assert encoder.transform(pa.table({name: pa.nulls(1) for name in "abd"}), warn=False).tolist() == [[2, 1, 1]]
-    end = "and error bars do not know of it."
+    end = "and error bars do not include this."
     assert warned(encoder, frame(table)) == [
-        f"'a' lacks a value in 1 row and lacked none in the fit: it is filled with the median, {end}",
-        f"'b' lacks a value in 1 row and lacked none in the fit: it is filled with the most frequent level 'y', {end}",
-        f"'d' lacks a value in 1 row and lacked none in the fit: it is filled with the median, {end}",
+        f"'a' has missing values in 1 row, and had none in the fit: they are replaced by the median, {end}",
+        f"'b' has missing values in 1 row, and had none in the fit: they are replaced by the most frequent level 'y', {end}",
+        f"'d' has missing values in 1 row, and had none in the fit: they are replaced by the median, {end}",
     ]
     gaps = {"a": [None, None, 5.0], "b": ["x"] * 3, "d": [dt.date(2020, 1, 3)] * 3}
     assert warned(encoder, frame(gaps)) == [
-        f"'a' lacks values in 2 rows and lacked none in the fit: they are filled with the median, {end}"
+        f"'a' has missing values in 2 rows, and had none in the fit: they are replaced by the median, {end}"
     ]
     marked = TableEncoder.fit(frame({"a": [1.0, None, 30.0], "b": ["x", None, "y"]}), missing="impute")
     assert warned(marked, frame({"a": [None, 5.0], "b": [None, "x"]})) == []
@@ -180,7 +180,7 @@ def test_a_column_without_values(empty):
     assert encoder.encoded_names == ["a"]
     assert (encoder.notes, encoder.warnings) == ([], ["'e' has no values at all and is left out."])
     assert encoder.transform(table[["a"]]).tolist() == X.tolist()
-    with pytest.raises(ValueError, match="none of the columns"):
+    with pytest.raises(ValueError, match="no column has any values"):
         TableEncoder.fit(table[["e"]], missing="impute")
 
 
@@ -195,9 +195,9 @@ def test_columns_are_found_by_name(frame):
     assert encoder.transform(table).tolist() == [[7, 0, 1, 0]]
     with pytest.raises(ValueError, match="lacks columns of the fit: 'a', 'b'; it has 'c'"):
         encoder.transform(frame({"c": [1]}))
-    with pytest.raises(ValueError, match="'b' held text in the fit and holds dates now"):
+    with pytest.raises(ValueError, match="'b' held text in the fit, but holds dates now"):
         encoder.transform(frame({"a": [1], "b": [dt.date(2020, 1, 1)]}))
-    with pytest.raises(ValueError, match="'a' held numbers in the fit and holds dates now"):
+    with pytest.raises(ValueError, match="'a' held numbers in the fit, but holds dates now"):
         encoder.transform(frame({"a": [dt.date(2020, 1, 1)], "b": ["x"]}))
 
 
@@ -287,5 +287,5 @@ def test_the_state_keeps_kinds_and_refuses_rubbish():
     assert again == encoder
     assert again.kinds == {0: "latitude", 1: "longitude", 2: ("periodic", 0.1)}
     for rubbish in ({}, {"columns": [{"type": "none"}]}, {"columns": [{"type": "numbers", "x": 1}]}, {"columns": [1]}):
-        with pytest.raises(ValueError, match="no state of a TableEncoder"):
+        with pytest.raises(ValueError, match="not the state of a TableEncoder"):
             TableEncoder.from_state(rubbish)

@@ -24,7 +24,7 @@ def test_errors_and_warnings_have_fields_and_can_be_sent_to_another_process():
     identifier = IdentifierColumnError("who", 80, 81.0)
     levels, gaps = UnseenLevelsWarning("c", ["a", "b", "c", "d"], 5, "'other'"), UnseenGapsWarning("c", 1, "the median")
     undeclared = UndeclaredColumnsError("Translation(0, 24.0, 6)", "hour", {"hour": ("periodic", 24.0)})
-    assert str(missing).endswith("'c9' (10 rows) and 2 more columns: drop those rows, or fit with missing=\"impute\".")
+    assert str(missing).endswith("'c9' (10 rows) and 2 more: drop those rows, or fit with missing=\"impute\".")
     for notice in (missing, identifier, undeclared, levels, gaps):
         again = pickle.loads(pickle.dumps(notice))
         assert type(again) is type(notice)

@@ -49,8 +49,8 @@ def test_files_that_cannot_be_read(tmp_path, read):
         ),
         "quote.csv": (b'a,b\n"1,2\n' + b"1,2\n" * 2_000_000, "longer than 1 MB: is a quotation mark"),
         "quote_early.csv": (b'a,b\n"1,2\n1,2\n', "row 2 .* Is a quotation mark left open"),
-        "plain.csv.gz": (b"a\n1\n", "not a whole gzip file"),
-        "cut.csv.gz": (gzip.compress(bytes(range(65, 91)) * 99 + b"\n1\n")[:-20], "not a whole gzip file"),
+        "plain.csv.gz": (b"a\n1\n", "not a complete gzip file"),
+        "cut.csv.gz": (gzip.compress(bytes(range(65, 91)) * 99 + b"\n1\n")[:-20], "not a complete gzip file"),
     }
     for name, (content, words) in cases.items():
         path = tmp_path / name

@@ -61,9 +61,9 @@ def test_a_constant_target(transform):
 def test_what_a_target_cannot_be():
     target = Target.fit(targets(P=1), transform="log")
     assert np.isnan(target.forward(np.array([[-1.0]]))).all()
-    with pytest.raises(ValueError, match=r'"log" needs positive targets; price goes down to -2\. Shift'):
+    with pytest.raises(ValueError, match=r'"log" needs positive targets; the smallest price is -2\. Shift'):
         Target.fit(np.array([[1.0], [-1.0], [-2.0]]), None, "log", ["price"])
-    with pytest.raises(ValueError, match="y1 goes down to 0"):
+    with pytest.raises(ValueError, match="the smallest y1 is 0"):
         Target.fit(np.array([[1.0, 1.0], [1.0, 0.0]]), None, "log")
     with pytest.raises(ValueError, match="target_transform must be"):
         Target.fit(targets(), None, "sqrt")

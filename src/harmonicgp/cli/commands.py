@@ -30,28 +30,28 @@ app = typer.Typer(
 )
 
 
-#: Arguments of `fit` that are no settings of a model, and those that only fields have.
+#: Arguments of `fit` that are not settings of a model, and those of fields only.
 _OF_EVERY_FIT = ("table", "target", "output", "test_fraction", "seed", "quiet", "debug")
 _OF_FIELDS = ("by", "t_max", "covariate")
-#: Settings that fields and tables have.
+#: Settings of both fields and tables.
 _OF_BOTH = ("kernel", "n_inducing", "neighbours")
 
 
 def main() -> None:
     """The entry point of the script `harmonicgp`."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a column's name must not end a fit
+        sys.stdout.reconfigure(errors="backslashreplace")  # the name of a column must not stop a fit
     try:
         typer.main.get_command(app)(prog_name="harmonicgp")
     except SystemExit as done:
-        if done.code == 130:  # an interrupted import can leave Python with a signal to end by: this is the code
+        if done.code == 130:  # after an interrupted import Python may end with another code
             sys.stderr.flush()
             os._exit(130)
         raise
 
 
 def _examples(*lines: str) -> str:
-    """An end of a help page that is printed as it stands."""
+    """Examples for the end of a help page, printed without wrapping."""
     return "\b\n" + "\n".join(["Examples:", *(f"  {line}" for line in lines)])
 
 
@@ -117,11 +117,11 @@ def fit(
 ) -> None:
     """Fit a model to a table, or to a field of a netCDF file, and save it.
 
-    A numeric target makes a regression, text or yes/no a classification. All other columns are inputs. Rows without a target are
-    left out. Of a netCDF file the target is a variable with longitudes and latitudes; missing cells are left out, and further
+    A numeric target gives a regression, text or yes/no a classification. All other columns are inputs. Rows without a target are
+    left out. In a netCDF file the target is a variable with longitudes and latitudes; missing cells are left out, and further
     dimensions, such as time, are inputs (or slices, with --by).
     """
-    options = {name: value for name, value in opt.given(**locals()).items() if name not in _OF_EVERY_FIT}
+    options = {name: value for name, value in opt.without_defaults(**locals()).items() if name not in _OF_EVERY_FIT}
     opt.check_outputs([output, *([report] if report else [])], inputs=[table])
     of_fields = opt.flags(name for name in options if name in _OF_FIELDS)
     of_tables = opt.flags(name for name in options if name not in (*_OF_FIELDS, *_OF_BOTH))
@@ -150,22 +150,22 @@ def predict(
         list[str] | None, Option("--keep", metavar="COL", help="Write this column of TABLE, not all; repeatable.")
     ] = None,
     quantiles: Annotated[
-        str | None, Option("--quantiles", metavar="Q,...", help="0.025,0.975 makes COL_q2.5 and COL_q97.5.")
+        str | None, Option("--quantiles", metavar="Q,...", help="0.025,0.975 adds COL_q2.5 and COL_q97.5.")
     ] = None,
-    latent: Annotated[bool, Option("--latent", help="The function without the noise: COL_f_mean, COL_f_std.")] = False,
+    latent: Annotated[bool, Option("--latent", help="Add the function without noise: COL_f_mean, COL_f_std.")] = False,
     noise_std: opt.NOISE_STD = None,
     quiet: opt.QUIET = False,
     debug: opt.DEBUG = False,
 ) -> None:
     """Predict the rows of a table, with error bars.
 
-    Writes the table and, for a target COL, the columns COL_mean and COL_std; for a classification COL, the class, and
+    Writes the table with new columns: COL_mean and COL_std for a target COL; for a classification COL, the class, and
     COL_p_CLASS, the probabilities. Rows keep their order and are read in batches, so that a table need not fit into memory.
     """
     say = Speaker(quiet)
     opt.check_outputs([output], inputs=[table, model])
     if is_field(table):
-        if of_tables := opt.flags(opt.given(keep=keep, quantiles=quantiles, noise_std=noise_std)):
+        if of_tables := opt.flags(opt.without_defaults(keep=keep, quantiles=quantiles, noise_std=noise_std)):
             raise UsageError(f"a prediction of a netCDF file takes no {listing(of_tables)}.")
         predict_field(model, table, output, latent, say)
     else:
@@ -181,14 +181,14 @@ def report(
     quiet: opt.QUIET = False,
     debug: opt.DEBUG = False,
 ) -> None:
-    """Score a model on a table that has its target, and write a report."""
+    """Score a model on a table with its target, and write a report."""
     say = Speaker(quiet)
     opt.check_outputs([output], inputs=[table, model])
     fitted = load_fitted(model)
     targets = list(fitted.target_names_)
-    wanted = [*targets, *fitted.feature_names_in_, noise_std, getattr(fitted, "noise_name_", None)]
+    names = [*targets, *fitted.feature_names_in_, noise_std, getattr(fitted, "noise_name_", None)]
     labels = targets if any(isinstance(label, str) for label in getattr(fitted, "classes_", ())) else []
-    data = read_rows(table, say, wanted, [*fitted.level_names(), *labels])
+    data = read_rows(table, say, names, [*fitted.level_names(), *labels])
     features = opt.inputs_of(fitted, data.column_names, model.name, table.name, targets)
     data = with_target(data, targets, table.name, say)
     errors = known_errors(fitted, noise_std, data, table.name)
@@ -222,11 +222,11 @@ def suggest(
     quiet: opt.NAME_ALONE = False,
     debug: opt.DEBUG = False,
 ) -> None:
-    """Find out which symmetry the inputs have, and compare those that a fit would choose from.
+    """Find out which symmetry the inputs have, and compare the candidates of a fit.
 
-    Runs the search alone and says of each candidate whether the inputs look the same after it, and what it gains: how much of the
-    kernel its inducing points leave (less is better) and its bound on the log likelihood, in nats a row, against one block of
-    ordinary inducing points at equal cost. Negations are about the mean of each column. A symmetry of the inputs need not pay.
+    Runs the search of a fit only. For each candidate it prints whether the inputs look the same after it, how much of the kernel
+    its inducing points leave unexplained (less is better), and its bound on the log likelihood, in nats a row, against one block
+    of ordinary inducing points at equal cost. Negations are about the mean of each column. A symmetry of the inputs need not pay.
     """
     from harmonicgp.symmetry.choice import PICTURES
     from harmonicgp.symmetry.suggest import suggest_symmetry
@@ -238,7 +238,7 @@ def suggest(
             raise UsageError(f"--picture draws {listing(PICTURES)} files; got {picture}.")
     opt.check_course(0.0, None, time_budget)
     task = TableTask.read(table, target, kinds, say, drop or [], classify)
-    arguments = opt.given(
+    arguments = opt.without_defaults(
         columns=kinds, missing=missing, target_transform=target_transform, kernel=kernel, time_budget=time_budget
     )
     arguments |= {"random_state": seed, "progress": say.progress, "classify": task.classify}
@@ -262,7 +262,7 @@ def suggest(
 
 @app.command(epilog=_examples("harmonicgp info model.hgp"))
 def info(model: opt.MODEL, debug: opt.DEBUG = False) -> None:
-    """Say what a model file holds."""
+    """Print what a model file holds."""
     fitted, say = load_any(model), Speaker()
     say("model", f"{type(fitted).__name__}, {model.stat().st_size / 1e6:.1f} MB")
     if not hasattr(fitted, "target_names_"):
@@ -293,7 +293,7 @@ def demo(
 def bench(
     ctx: typer.Context,
     suite: Annotated[
-        str | None, Argument(metavar="SUITE", help="Its name; what follows is for the benchmark itself.")
+        str | None, Argument(metavar="SUITE", help="The name of the benchmark; its own arguments follow.")
     ] = None,
     debug: opt.DEBUG = False,
 ) -> None:

@@ -1,14 +1,14 @@
-"""The demonstration: the relief of the Earth, fitted, scored on places held out, and drawn.
+"""The demonstration: the relief of the Earth, fitted, scored on held-out places, and drawn.
 
-64,800 heights on a grid of one degree (ETOPO5, NOAA, public domain), a fifth of them held out. The kernel is one of the
-distance between places; it does not change when the globe is turned, so it splits into harmonics of the longitude.
+64,800 heights on a grid of one degree (ETOPO5, NOAA, public domain); a fifth of them are held out. The kernel depends on the
+distance between places only, so it is invariant under rotations of the globe and splits into harmonics of the longitude.
 """
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -19,17 +19,16 @@ from harmonicgp.globe.maps import Panel, draw_maps
 from harmonicgp.globe.relief import Relief, load_relief
 from harmonicgp.report.document import write_report
 from harmonicgp.report.scores import Scores
+from harmonicgp.tables.columns import Array
 
-Array: TypeAlias = np.ndarray[Any, Any]
-
-#: Every how many degrees, turns of the globe, inducing points in a block, steps.
+#: The spacing of the grid in degrees, the order of the rotation, inducing points in a block, steps.
 SIZES = {"small": (4, 12, 24, 25), "medium": (1, 36, 90, 80)}
 
 
 def main(size: str, folder: Path) -> None:
     """Fit, print scores, and write `relief.hgp`, `report.html` and `map.png` into the folder."""
     pandas = require("pandas", "tables", "the demonstration")
-    step, turns, points, steps = SIZES[size]
+    step, order, points, steps = SIZES[size]
     folder.mkdir(parents=True, exist_ok=True)
     grid = _coarse(load_relief(), step)
     lon, lat = np.meshgrid(grid.longitude, grid.latitude)
@@ -38,7 +37,7 @@ def main(size: str, folder: Path) -> None:
     test = np.random.default_rng(0).random(len(y)) < 0.2
     print(f"The relief of the Earth: {len(y):,} heights, {test.sum():,} of them held out.", flush=True)
     kinds: Any = {"longitude": "longitude", "latitude": "latitude"}
-    gp = HarmonicGPRegressor(columns=kinds, symmetry=Longitude(turns), n_inducing=points, max_steps=steps)
+    gp = HarmonicGPRegressor(columns=kinds, symmetry=Longitude(order), n_inducing=points, max_steps=steps)
     start = time.perf_counter()
     gp.fit(X[~test], y[~test])
     seconds = time.perf_counter() - start
@@ -82,10 +81,10 @@ def _draw_map(path: Path, grid: Relief, mean: Array, std: Array, parts: Array) -
 
 
 def _grouped(parts: Array) -> list[tuple[str, Array]]:
-    """The zonal part, the long waves, and the rest."""
+    """The zonal part, the long waves, and the short waves."""
     middle = min(4, len(parts) - 1)
     return [
-        ("Harmonic t = 0: what no turn of the group changes", parts[0]),
+        ("Harmonic t = 0: invariant under the rotations", parts[0]),
         (f"Harmonics t = 1 to {middle}: long waves", parts[1 : middle + 1].sum(0)),
         (f"Harmonics t > {middle}: short waves", parts[middle + 1 :].sum(0)),
     ]

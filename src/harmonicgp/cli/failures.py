@@ -1,4 +1,4 @@
-"""Failures: one line on stderr, one exit code."""
+"""Failures: one line on stderr, and an exit code."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from harmonicgp.cli.words import complain, mute
 
 
 class UsageError(Exception):
-    """The command line asks for something that cannot be; the message says what and what to do."""
+    """The command line is wrong; the message says why and what to do."""
 
 
 class GuardedGroup(TyperGroup):
-    """Commands that end in a clear line and an exit code, whatever happens in them."""
+    """Commands that turn every error into one clear line and an exit code."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a command line, then leave the process with its exit code."""
+        """Run a command line, then exit with its code."""
         try:
             code = super().main(*args, **{**kwargs, "standalone_mode": False})
-        except typer.Abort:  # Ctrl-C while the command line is read
+        except typer.Abort:  # Ctrl-C while the command line is parsed
             code = 130
         except Exception as error:
-            if not hasattr(error, "format_message"):  # not typer's own: --debug asked for the traceback
+            if not hasattr(error, "format_message"):  # not an error of typer: --debug shows the traceback
                 raise
             context = getattr(error, "ctx", None)
             message = error.format_message()
@@ -44,7 +44,7 @@ class GuardedGroup(TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; warnings become one plain line each, errors one line and a code."""
+        """Run the command; each warning becomes one line, an error one line and an exit code."""
         with warnings.catch_warnings():
             warnings.showwarning = _shower()
             try:
@@ -58,14 +58,14 @@ class GuardedGroup(TyperGroup):
 
 
 def _explain(error: BaseException, debug: bool) -> int:
-    """Say what went wrong and return the exit code; with `debug` let the error through."""
+    """Print the error and return the exit code; with `debug` raise the error."""
     if isinstance(error, KeyboardInterrupt):
         complain(str(error) or "stopped.", "")
         return 130
     if isinstance(error, UsageError):
         complain(str(error))
         return 2
-    if isinstance(error, BrokenPipeError):  # | head has what it wanted
+    if isinstance(error, BrokenPipeError):  # as with `| head`
         mute()
         return 1
     if debug:
@@ -80,7 +80,7 @@ def _explain(error: BaseException, debug: bool) -> int:
 
 
 def _in_words(error: Exception) -> str:
-    """What an error of the library says on the command line: where it advises an argument, the option instead."""
+    """The message of an error of the library, with options of the command line in place of arguments."""
     from harmonicgp.cli.symmetries import as_options
     from harmonicgp.tables.notices import IdentifierColumnError, MissingValuesError, UndeclaredColumnsError
 
@@ -96,12 +96,12 @@ def _in_words(error: Exception) -> str:
 
 
 def drop_option(column: str) -> str:
-    """The option that leaves a column out."""
+    """The option that drops a column."""
     return f"--drop {shlex.quote(column)}"
 
 
 def _shower() -> Callable[..., None]:
-    """`warnings.showwarning` for one run: one plain line without file and line number, the same words only once."""
+    """A `warnings.showwarning` that prints one line without file and line number, and each message only once."""
     shown: set[str] = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:

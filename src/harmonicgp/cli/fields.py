@@ -1,4 +1,4 @@
-"""Fields on the globe from and to netCDF files: what `fit` and `predict` do where a file ends in .nc."""
+"""Fields on the globe: `fit` and `predict` for netCDF files."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SUFFIXES = (".nc", ".nc4", ".cdf")
 
 
 def is_field(path: Path) -> bool:
-    """Whether a file is a grid of numbers, by its name."""
+    """Whether a file is a netCDF file, by its name."""
     return path.suffix.lower() in SUFFIXES
 
 
 def open_dataset(path: Path) -> Any:
-    """The file, read whole."""
+    """The dataset of a netCDF file, loaded into memory."""
     xarray = require("xarray", "geo", "reading netCDF files")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}.")
@@ -33,13 +33,13 @@ def open_dataset(path: Path) -> Any:
 def fit_field(
     path: Path, targets: list[str], options: dict[str, Any], output: Path, test_fraction: float, seed: int, say: Speaker
 ) -> None:
-    """Fit a variable of a netCDF file, explained by others or not, save the model, and score the cells set aside."""
+    """Fit a variable of a netCDF file, with or without covariates, save the model, and score it on held-out cells."""
     import numpy as np
 
     from harmonicgp.globe.estimator import HarmonicGPGlobe
 
     if len(targets) > 1:
-        raise UsageError("a fit of a netCDF file has one --target, its variable.")
+        raise UsageError("a fit of a netCDF file takes one --target, a variable.")
     target, data = targets[0], open_dataset(path)
     variables = list(dict.fromkeys([target, *options.pop("covariate", [])]))
     present = [str(key) for key in data.data_vars]
@@ -49,22 +49,23 @@ def fit_field(
             raise UsageError(f"{path.name} has no variable {name!r}{hint}; it has {listing(present)}.")
     data = data[variables]
     model = HarmonicGPGlobe(**options, random_state=seed, progress=say.progress)
-    aside = np.random.default_rng(seed).random(data[target].shape) < test_fraction
-    cells = np.isfinite(np.asarray(data[target].values, dtype=float))
-    say("cells", f"{int((cells & ~aside).sum()):,} to learn from, {int((cells & aside).sum()):,} set aside")
-    model.fit(data.assign({target: data[target].where(~aside)}), target)
+    is_held_out = np.random.default_rng(seed).random(data[target].shape) < test_fraction
+    is_cell = np.isfinite(np.asarray(data[target].values, dtype=float))
+    n_test = int((is_cell & is_held_out).sum())
+    say("cells", f"{int((is_cell & ~is_held_out).sum()):,} for the fit, {n_test:,} held out")
+    model.fit(data.assign({target: data[target].where(~is_held_out)}), target)
     say("fitted", f"in {model.seconds_:.0f} s")
     say_field(model, say)
     model.save(output)
     say("model", str(output))
-    if (cells & aside).any():
-        scores = model.scores(data.assign({target: data[target].where(aside)}))
-        say("scores", f"on the cells set aside, RMSE {scores['rmse']:.4g}, NLL {scores['nll']:.4g}, "
+    if n_test:
+        scores = model.scores(data.assign({target: data[target].where(is_held_out)}))
+        say("scores", f"on the held-out cells, RMSE {scores['rmse']:.4g}, NLL {scores['nll']:.4g}, "
             f"{100 * scores['coverage']:.1f} % within the 95 % error bars")  # fmt: skip
 
 
 def say_field(model: Any, say: Speaker) -> None:
-    """Print what a fitted field is made of."""
+    """Print the parts of a fitted field."""
     units = f" ({model.units_})" if model.units_ else ""
     say("field", f"{model.name_ or 'without a name'}{units}")
     if model.axes_ is not None:
@@ -81,13 +82,13 @@ def say_field(model: Any, say: Speaker) -> None:
         size = f"{count(model.n_inducing_, 'latitude')}, frequencies to {model.t_max_}"
         lengthscale = f"lengthscale {model.lengthscale_:.4g} Earth radii"
         say("kernel", f"{model.kernel_}, {lengthscale}, noise {model.noise_std_:.4g}; {size}")
-        say("file", "holds no training cells: coefficients of waves stand for them")
+        say("file", "holds no training cells, only coefficients of waves")
     for note in model.notes_:
         say("note", note)
 
 
 def predict_field(model: Path, path: Path, output: Path, latent: bool, say: Speaker) -> None:
-    """Predict on the longitudes and latitudes of a netCDF file."""
+    """Predict a field on the grid of a netCDF file, and write it to another one."""
     from harmonicgp.globe.estimator import HarmonicGPGlobe
 
     if not is_field(output):

@@ -1,4 +1,4 @@
-"""Models of tables: made, fitted, loaded and scored. The library is imported on first use."""
+"""Makes, fits, loads and scores models of tables. The library is imported on first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harmonicgp.cli.words import Speaker, listing, say_fit, score_words
 
 
 def new_estimator(task: TableTask, arguments: dict[str, Any]) -> Any:
-    """An estimator that is not fitted yet; arguments that a classification does not have are refused."""
+    """An estimator that is not fitted yet. Raises for arguments that a classification does not have."""
     from harmonicgp import estimators
 
     kind = getattr(estimators, "HarmonicGPClassifier" if task.classify else "HarmonicGPRegressor")
@@ -31,9 +31,7 @@ def load_fitted(path: Path) -> Any:
     """The model of a table in a file."""
     model = load_any(path)
     if not hasattr(model, "predict_components"):
-        raise UsageError(
-            f"{path.name} is the model of a field on the globe: it predicts on netCDF files, not on tables."
-        )
+        raise UsageError(f"{path.name} is a model of a field on the globe: it predicts netCDF files, not tables.")
     return model
 
 
@@ -47,7 +45,7 @@ def load_any(path: Path) -> Any:
 
 
 def score_rows(model: Any, X: Any, y: Any, page: Path | None, noise_std: Any, **settings: Any) -> tuple[Any, Any]:
-    """The scores of a model on rows, and what is new to it in them; with a `page`, a report, which takes `settings`."""
+    """The scores of a model on rows, and what is new in them; with `page`, also a report, which takes `settings`."""
     from harmonicgp.report import document, scores
     from harmonicgp.report.novelty import Novelty, ignore_unseen
 
@@ -61,9 +59,9 @@ def score_rows(model: Any, X: Any, y: Any, page: Path | None, noise_std: Any, **
 def fit_table(
     path: Path, targets: list[str], options: dict[str, Any], output: Path, test_fraction: float, seed: int, say: Speaker
 ) -> None:
-    """Fit a model to a table, save it, and score it on the rows set aside.
+    """Fit a model to a table, save it, and score it on held-out rows.
 
-    `options` are those that the user gave: roles of columns, arguments of the estimator, and the report.
+    `options` are the options of the user: roles of columns, arguments of the estimator, and the report.
     """
     page = options.pop("report", None)
     check_course(test_fraction, page, options.get("time_budget"))
@@ -79,12 +77,12 @@ def fit_table(
     task = TableTask.read(path, targets, kinds, say, **roles)
     model = new_estimator(task, options | {"random_state": seed, "progress": say.progress})
     training, testing = task.split(test_fraction, seed)
-    say("rows", f"{len(training):,} to learn from, {len(testing):,} set aside")
+    say("rows", f"{len(training):,} for the fit, {len(testing):,} held out")
     try:
         model.fit(training.X, training.y, **training.per_row)
     except KeyboardInterrupt:
         folder = options.get("checkpoint_dir")
-        state = f"the same command goes on from {folder}" if folder else "nothing was written"
+        state = f"the same command continues from {folder}" if folder else "nothing was written"
         raise KeyboardInterrupt(f"stopped; {state}.") from None
     say_fit(model, say)
     model.save(output)
@@ -92,7 +90,7 @@ def fit_table(
     if len(testing):
         errors = testing.per_row.get("noise_std")
         scores, novelty = score_rows(model, testing.X, testing.y, page, errors, file=output, set_aside=True)
-        say("scores", f"on the rows set aside, {score_words(scores)}")
+        say("scores", f"on the held-out rows, {score_words(scores)}")
         for warning in novelty.unseen:
             warnings.warn(warning, stacklevel=2)
     if page:

@@ -1,4 +1,4 @@
-"""Arguments and options: what they are, how they are read, and whether they can be met."""
+"""Arguments and options of the commands: their definitions, parsers and checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Columns: TypeAlias = dict[str, str | tuple[str, float]]
 
 
 def choice(name: str, words: str, help: str) -> Any:
-    """An option with a few words to choose from, a|b|c."""
+    """An option that takes one of the words a|b|c."""
     choices = words.split("|")
 
     def check(value: str | None) -> str | None:
@@ -56,13 +56,17 @@ def _print_version(value: bool) -> None:
 # Options that several commands share.
 TABLE = Annotated[Path, Argument(metavar="TABLE", help="A .csv, .tsv or .parquet file, or a field: .nc.")]
 MODEL = Annotated[Path, Argument(metavar="MODEL", help="A file that `harmonicgp fit` wrote.")]
-TARGET = Annotated[list[str], Option("--target", "-t", metavar="COL", help="What to predict; several if repeated.")]
+TARGET = Annotated[list[str], Option("--target", "-t", metavar="COL", help="What to predict; repeatable.")]
 DROP = Annotated[list[str] | None, Option("--drop", metavar="COL", help="An input to leave out; repeatable.")]
-MISSING = Annotated[str | None, choice("--missing", "refuse|impute", "Missing values of inputs; refused if not given.")]
+MISSING = Annotated[
+    str | None, choice("--missing", "refuse|impute", "Missing values of inputs: an error (default), or imputed.")
+]
 TRANSFORM = Annotated[str | None, choice("--target-transform", "log|quantile", "Model log or quantiles of the target.")]
 KERNEL = Annotated[
     str | None,
-    choice("--kernel", "rbf|matern12|matern32|matern52", "How smooth; not given: matern32, of a field the best."),
+    choice(
+        "--kernel", "rbf|matern12|matern32|matern52", "The kernel; by default matern32, for a field the best of all."
+    ),
 ]
 SYMMETRY = Annotated[
     str | None,
@@ -71,23 +75,23 @@ SYMMETRY = Annotated[
         help="auto (compare and choose), none (one block), or an action, such as 'Negation([[0, 1]])'.",
     ),
 ]  # fmt: skip
-WARP = Annotated[str | None, choice("--warp", "auto|none|quantile", "Skewed columns made normal by their quantiles.")]
-INDUCING = Annotated[int | None, Option("--n-inducing", metavar="M", min=1, help="Inducing points of a block.")]
+WARP = Annotated[
+    str | None, choice("--warp", "auto|none|quantile", "Transform skewed columns to normal by their quantiles.")
+]
+INDUCING = Annotated[int | None, Option("--n-inducing", metavar="M", min=1, help="Inducing points in each block.")]
 T_MAX = Annotated[
-    int | None, Option("--t-max", metavar="T", min=0, help="Of a field: the highest frequency of longitude.")
+    int | None, Option("--t-max", metavar="T", min=0, help="For a field: the highest frequency of longitude.")
 ]
 BY = Annotated[
-    str | None, Option("--by", metavar="DIM", help="Of a field: fit the slices of this dimension, such as time.")
+    str | None, Option("--by", metavar="DIM", help="For a field: fit the slices of this dimension, such as time.")
 ]
 COVARIATE = Annotated[
     list[str] | None,
-    Option("--covariate", metavar="NAME", help="Of a field: a variable that explains it; repeatable."),
+    Option("--covariate", metavar="NAME", help="For a field: a variable that explains it; repeatable."),
 ]
-SEED = Annotated[int, Option("--seed", metavar="N", min=0, help="All that is random follows from it.")]
-QUIET = Annotated[bool, Option("--quiet", "-q", help="Say nothing but warnings and errors.")]
-NAME_ALONE = Annotated[
-    bool, Option("--quiet", "-q", help="Name the symmetry and say nothing else but warnings and errors.")
-]
+SEED = Annotated[int, Option("--seed", metavar="N", min=0, help="The seed of all random numbers.")]
+QUIET = Annotated[bool, Option("--quiet", "-q", help="Print only warnings and errors.")]
+NAME_ALONE = Annotated[bool, Option("--quiet", "-q", help="Print only the name of the symmetry, warnings and errors.")]
 VERSION = Annotated[bool, Option("--version", help="Print the version.", callback=_print_version, is_eager=True)]
 DEBUG = Annotated[bool, Option("--debug", help="Show the traceback of an error.", callback=_set_debug)]
 COLUMNS = Annotated[
@@ -100,36 +104,41 @@ PICTURE = Annotated[
 ]
 
 # Options of `fit` alone.
-WEIGHT = Annotated[str | None, Option("--weight", metavar="COL", help="Weights; a 2 counts as two rows.")]
-NOISE_STD = Annotated[str | None, Option("--noise-std", metavar="COL", help="Known errors of the target.")]
-CLASSIFY = Annotated[bool, Option("--classify", help="Take a numeric target as classes.")]
-LIKELIHOOD = Annotated[str | None, choice("--likelihood", "gaussian|student_t", "The noise; student_t bears outliers.")]
-CALIBRATION = Annotated[str | None, choice("--calibration", "conformal", "Correct intervals on rows held out.")]
+WEIGHT = Annotated[str | None, Option("--weight", metavar="COL", help="Weights of rows; 2 counts as two rows.")]
+NOISE_STD = Annotated[str | None, Option("--noise-std", metavar="COL", help="Known standard errors of the target.")]
+CLASSIFY = Annotated[bool, Option("--classify", help="Treat a numeric target as classes.")]
+LIKELIHOOD = Annotated[
+    str | None, choice("--likelihood", "gaussian|student_t", "The noise; student_t is robust to outliers.")
+]
+CALIBRATION = Annotated[str | None, choice("--calibration", "conformal", "Correct intervals by held-out rows.")]
 NEIGHBOURS = Annotated[
     str | None,
     Option(
         "--neighbours",
         metavar="<auto|K>",
-        help="Training rows that correct a prediction; 0: none, and none in the file. Up to 2,000 rows the model is exact: "
-        "it has none, and its file holds all inputs.",
+        help="Training rows that correct a prediction; with 0 the file holds no training rows. Up to 2,000 rows the model is "
+        "exact: it has no neighbours, and its file holds all inputs.",
         callback=_read_neighbours,
     ),
 ]
-MAX_STEPS = Annotated[int | None, Option("--max-steps", metavar="N", min=1, help="At most so many steps.")]
-BUDGET = Annotated[float | None, Option("--time-budget", metavar="SECONDS", help="Be done in about this time.")]
+MAX_STEPS = Annotated[int | None, Option("--max-steps", metavar="N", min=1, help="Training steps at most.")]
+BUDGET = Annotated[float | None, Option("--time-budget", metavar="SECONDS", help="Finish in about this time.")]
 CHECKPOINTS = Annotated[
-    Path | None, Option("--checkpoint-dir", metavar="DIR", help="A killed fit goes on from here when run again.")
+    Path | None,
+    Option("--checkpoint-dir", metavar="DIR", help="If a fit is killed, the same command continues from here."),
 ]
-TEST = Annotated[float, Option("--test-fraction", metavar="SHARE", help="Rows set aside, scored at the end.")]
-REPORT = Annotated[Path | None, Option("--report", metavar="HTML", help="A report on the rows set aside.")]
+TEST = Annotated[
+    float, Option("--test-fraction", metavar="SHARE", help="Share of rows to hold out and score at the end.")
+]
+REPORT = Annotated[Path | None, Option("--report", metavar="HTML", help="Write a report on the held-out rows.")]
 
 
 # Options of `demo` alone.
-SIZE = Annotated[str, choice("--size", "small|medium", "How much of it.")]
+SIZE = Annotated[str, choice("--size", "small|medium", "The size of the example.")]
 
 
 def parse_columns(texts: Sequence[str]) -> Columns:
-    """The kinds of columns: `lon=longitude,hour=periodic:24` as the estimators take it.
+    """The kinds of columns, such as `lon=longitude,hour=periodic:24`, as a dict for the estimators.
 
     Examples:
         >>> parse_columns(["lon=longitude,hour=periodic:24"])
@@ -156,7 +165,7 @@ def parse_columns(texts: Sequence[str]) -> Columns:
 
 
 def parse_levels(text: str | None) -> dict[str, float]:
-    """Quantiles by the ends of their column names.
+    """Quantile levels by the suffix of their column.
 
     Examples:
         >>> parse_levels("0.025,0.5")
@@ -180,22 +189,22 @@ def is_number(text: str) -> bool:
     return True
 
 
-def given(**arguments: Any) -> dict[str, Any]:
-    """The arguments that were given: the others keep the library's defaults."""
+def without_defaults(**arguments: Any) -> dict[str, Any]:
+    """The arguments that the user gave; the others keep the defaults of the library."""
     return {name: value for name, value in arguments.items() if value not in (None, {}, []) and value is not False}
 
 
 def flags(names: Iterable[str]) -> list[str]:
-    """Options as they are typed, of names of arguments."""
+    """The options of arguments, as the user types them."""
     return [f"--{name.removeprefix('sample_').replace('_', '-')}" for name in names]
 
 
 def check_course(test_fraction: float, report: Path | None, time_budget: float | None) -> None:
-    """Find out before the work whether it can be done to its end."""
+    """Check before the work that the options of a fit are possible."""
     if not 0 <= test_fraction < 1:
         raise UsageError(f"--test-fraction must be at least 0 and below 1; got {test_fraction:g}.")
     if report is not None and test_fraction == 0:
-        raise UsageError("--report needs rows set aside: give a --test-fraction above 0.")
+        raise UsageError("--report needs held-out rows: give a --test-fraction above 0.")
     for module in ("matplotlib", "jinja2") if report is not None else ():
         require(module, "plot", "a report")
     if time_budget is not None and not 0 < time_budget < math.inf:
@@ -203,8 +212,8 @@ def check_course(test_fraction: float, report: Path | None, time_budget: float |
 
 
 def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
-    """Find out before the work whether its result can be written."""
-    seen = [path.resolve() for path in inputs]
+    """Check before the work that its results can be written."""
+    others = [path.resolve() for path in inputs]
     for path in outputs:
         folder = path.absolute().parent
         if path.is_dir():
@@ -213,13 +222,13 @@ def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
             raise UsageError(f"the folder of the output {path} does not exist: make it first.")
         if not os.access(folder, os.W_OK):
             raise UsageError(f"the folder of the output {path} cannot be written to.")
-        if path.resolve() in seen:
+        if path.resolve() in others:
             raise UsageError(f"the output {path} would overwrite another file of the same command.")
-        seen.append(path.resolve())
+        others.append(path.resolve())
 
 
 def check_names(option: str, names: Iterable[str], present: Sequence[str], table: str) -> None:
-    """Every column that an option names is in the table."""
+    """Raise unless the table has every column that an option names."""
     for name in names:
         if name not in present:
             hint = did_you_mean(name, present)
@@ -227,7 +236,7 @@ def check_names(option: str, names: Iterable[str], present: Sequence[str], table
 
 
 def inputs_of(fitted: Any, present: Sequence[str], model: str, table: str, targets: Sequence[str] = ()) -> list[str]:
-    """The columns that a model reads. A table must have them and the targets; it may lack columns that are not used."""
+    """The columns that a model reads. Raises if the table lacks one of them, or a target."""
     unused = fitted.unused_names()
     inputs = [name for name in fitted.feature_names_in_ if name in present or name not in unused]
     absent = [name for name in (*targets, *inputs) if name not in present]

@@ -1,4 +1,4 @@
-"""Predictions of a table: rows in batches, and the columns that a model adds to them."""
+"""Predicts the rows of a table in batches, and writes them with the columns that the model adds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harmonicgp.cli.options import check_names, inputs_of
 from harmonicgp.cli.tables import known_errors, say_index, unwanted_index, with_codes
 from harmonicgp.cli.words import Speaker, count, listing, say_novelty
 
-BATCH_ROWS = 65536  #: rows that are held at a time
+BATCH_ROWS = 65536  #: rows in memory at a time
 
 
 def predict_table(
@@ -27,8 +27,8 @@ def predict_table(
 ) -> None:
     """Predict the rows of a table and write them to a file.
 
-    `keep` are columns of the table to write, all if it is empty; `levels` are quantiles by the ends of their column names;
-    `noise_std` is the column of known errors.
+    `keep` names the columns of the table to write (all if it is empty); `levels` are quantile levels by the suffix of their
+    column; `noise_std` names the column of known errors.
     """
     from tqdm import tqdm
 
@@ -39,7 +39,7 @@ def predict_table(
     if hasattr(fitted, "classes_") and (levels or latent):
         option = "--quantiles" if levels else "--latent"
         raise UsageError(f"{model.name} is a classification: it has no {option}.")
-    wanted = [*fitted.feature_names_in_, *keep, noise_std, getattr(fitted, "noise_name_", None)]
+    names = [*fitted.feature_names_in_, *keep, noise_std, getattr(fitted, "noise_name_", None)]
     added, index, errors = list[str](), list[str](), None
     with (
         TableWriter(output) as writer,
@@ -47,23 +47,23 @@ def predict_table(
         ignore_unseen(),
     ):
         for batch, written in stream_rows(table, batch_rows=BATCH_ROWS):
-            index = unwanted_index(batch, wanted)
+            index = unwanted_index(batch, names)
             batch, written = batch.drop_columns(index), written.drop_columns(index)
             inputs = inputs_of(fitted, batch.column_names, model.name, table.name)
             X = with_codes(batch.select(inputs), written, fitted.level_names())
             check_names("--keep", keep, batch.column_names, table.name)
             novelty += Novelty.of(fitted, X)
             errors = known_errors(fitted, noise_std, batch, table.name)
-            passed_on = batch if writer.typed else written
-            passed_on = passed_on.select(list(dict.fromkeys(keep))) if keep else passed_on
-            new = predicted_columns(fitted, X, passed_on.column_names, levels, latent, errors)
+            result = batch if writer.typed else written
+            result = result.select(list(dict.fromkeys(keep))) if keep else result
+            new = predicted_columns(fitted, X, result.column_names, levels, latent, errors)
             added = list(new)
             for column, values in new.items():
-                if column in passed_on.column_names:
-                    advice = "rename it, or name with --keep what to write"
-                    raise UsageError(f"{table.name} has a column {column!r} already: {advice}.")
-                passed_on = passed_on.append_column(column, [values])
-            writer.write(passed_on)
+                if column in result.column_names:
+                    advice = "rename it, or choose the columns to write with --keep"
+                    raise UsageError(f"{table.name} already has a column {column!r}: {advice}.")
+                result = result.append_column(column, [values])
+            writer.write(result)
             bar.update(batch.num_rows)
     say_index(index, say)
     if errors is not None:
@@ -74,15 +74,15 @@ def predict_table(
 
 
 def predicted_columns(
-    model: Any, X: Any, taken: Sequence[str], levels: Mapping[str, float], latent: bool, noise_std: Any
+    model: Any, X: Any, present: Sequence[str], levels: Mapping[str, float], latent: bool, noise_std: Any
 ) -> dict[str, Any]:
-    """The columns that a prediction adds, by their names."""
+    """The columns that a prediction adds to the `present` ones, by name."""
     import numpy as np
 
     names, n = list(model.target_names_), X.num_rows
     if hasattr(model, "classes_"):
         p, classes = model.predict_proba(X), np.asarray(model.classes_)
-        column = names[0] if names[0] not in taken else f"{names[0]}_predicted"  # the truth stays beside it
+        column = names[0] if names[0] not in present else f"{names[0]}_predicted"  # the table holds the true classes
         return {column: classes[p.argmax(1)]} | {f"{names[0]}_p_{value}": p[:, k] for k, value in enumerate(classes)}
     parts = dict(zip(("mean", "std"), model.predict(X, return_std=True, noise_std=noise_std), strict=True))
     if levels:

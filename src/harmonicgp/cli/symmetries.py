@@ -1,4 +1,4 @@
-"""Symmetries as text: read from the command line, and written for it. Nothing that is read is run."""
+"""Symmetries as text on the command line: parsed without running code, and written as options."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 from harmonicgp.cli.failures import UsageError
 from harmonicgp.cli.words import did_you_mean, listing
 
-#: What a text may name; `Orthogonal` has a matrix that no text holds.
+#: The actions that a text can name; `Orthogonal` holds a matrix, which it cannot.
 ACTIONS = (
     "ImageFlip", "ImageShift", "Longitude", "Negation", "Permutation", "PrincipalNegation", "Rotation", "Translation",
 )  # fmt: skip
-#: Elements of a group that a command line may ask for, and characters that it may take to say so.
+#: Elements of a group, and characters of the text, at most.
 LARGEST, LONGEST = 4096, 20_000
-#: Columns of a table or an image.
+#: Columns of a table or an image, at most.
 WIDEST = 100_000
 
 
 def parse_symmetry(text: str) -> Any:
-    """`auto`, `none`, or an action as it prints itself; products with `*`.
+    """The symmetry of a text: `auto`, `none`, or an action as it prints; `*` makes products.
 
     Examples:
         >>> parse_symmetry("Rotation((0, 1), 6)"), parse_symmetry("none"), parse_symmetry("auto")
@@ -49,7 +49,7 @@ def parse_symmetry(text: str) -> Any:
         if order > LARGEST:
             raise UsageError(f"--symmetry {_short(text)} has {order:,} elements: use a group of at most {LARGEST:,}.")
         if width > WIDEST:
-            raise UsageError(f"--symmetry {_short(text)} is of {width:,} columns: a table has at most {WIDEST:,}.")
+            raise UsageError(f"--symmetry {_short(text)} acts on {width:,} columns: a table has at most {WIDEST:,}.")
         from harmonicgp.actions import Product
 
         action = factors[0] if len(factors) == 1 else Product(*factors)
@@ -71,26 +71,28 @@ def _factor(node: ast.expr, text: str) -> Any:
 
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise _misread(text)
-    name, named = node.func.id, {keyword.arg: keyword.value for keyword in node.keywords}
+    name, keywords = node.func.id, {keyword.arg: keyword.value for keyword in node.keywords}
     if name not in ACTIONS:
         hint = did_you_mean(name, ACTIONS)
         raise UsageError(f"--symmetry takes auto, none or an action: {listing(ACTIONS)}; got {_short(name)!r}{hint}.")
-    numbers = all(_is_number(part) for part in (*node.args, *named.values()))
-    if None in named or len(named) < len(node.keywords) or not numbers:
+    numbers = all(_is_number(part) for part in (*node.args, *keywords.values()))
+    if None in keywords or len(keywords) < len(node.keywords) or not numbers:
         raise _misread(text)
     kind = getattr(actions, name)
-    takes = inspect.signature(kind)
+    parameters = inspect.signature(kind)
     try:
-        given = takes.bind(
-            *map(ast.literal_eval, node.args), **{str(key): ast.literal_eval(value) for key, value in named.items()}
+        arguments = parameters.bind(
+            *map(ast.literal_eval, node.args), **{str(key): ast.literal_eval(value) for key, value in keywords.items()}
         )
     except TypeError as error:
-        raise UsageError(f"--symmetry: {name}({', '.join(takes.parameters)}) got other arguments ({error}).") from None
-    return kind(*given.args, **given.kwargs)
+        raise UsageError(
+            f"--symmetry: {name}({', '.join(parameters.parameters)}) got other arguments ({error})."
+        ) from None
+    return kind(*arguments.args, **arguments.kwargs)
 
 
 def _is_number(node: ast.expr) -> bool:
-    """A number, or lists of them."""
+    """Whether a node is a number, or nested lists of numbers."""
     if isinstance(node, ast.List | ast.Tuple):
         return all(_is_number(part) for part in node.elts)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
@@ -110,7 +112,7 @@ def _misread(text: str) -> UsageError:
 
 
 def as_options(arguments: Mapping[str, Any], names: Sequence[str]) -> str:
-    """The options of `harmonicgp fit` for arguments of an estimator; empty where they cannot be said.
+    """The options of `harmonicgp fit` for arguments of an estimator; empty if options cannot express them.
 
     Examples:
         >>> as_options({"columns": {0: ("periodic", 24.0), "lon": "longitude"}, "warp": "quantile"}, ["hour", "lon"])
@@ -131,7 +133,7 @@ def as_options(arguments: Mapping[str, Any], names: Sequence[str]) -> str:
             text = repr(value)
             try:
                 parse_symmetry(text)
-            except UsageError:  # an action whose parts no text holds
+            except UsageError:  # an action that a text cannot express
                 return ""
         words += [f"--{name}", shlex.quote(text)]
     return " ".join(words)

@@ -1,4 +1,4 @@
-"""Tables taken apart for a fit, and put together with its predictions."""
+"""Reads tables and splits them into inputs, targets, weights and errors."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 
 from harmonicgp._extras import require
 from harmonicgp.cli.failures import UsageError, drop_option
-from harmonicgp.cli.options import Columns, check_names, given, is_number
+from harmonicgp.cli.options import Columns, check_names, is_number, without_defaults
 from harmonicgp.cli.words import Speaker, count, listing
 
-#: Options that name a column with a number for each row, by the argument of fit.
+#: Options that name a column with a number for each row, by argument of `fit`.
 _ROW_OPTIONS = {"sample_weight": "--weight", "noise_std": "--noise-std"}
 
 
 @dataclass(frozen=True)
 class TableTask:
-    """A table as a fit sees it: the rows that have a target."""
+    """The parts of a table for a fit, without rows that lack a target."""
 
     X: Any  #: the inputs, an Arrow table
-    y: Any  #: a Series of one target, a frame of several
-    per_row: dict[str, Any]  #: weights and known errors, Series, by the argument of fit
+    y: Any  #: a Series for one target, a frame for several
+    per_row: dict[str, Any]  #: weights and known errors as Series, by argument of `fit`
     classify: bool
 
     @classmethod
@@ -38,8 +38,8 @@ class TableTask:
         weight: str | None = None,
         noise_std: str | None = None,
     ) -> TableTask:
-        """Read a table and give every column its role. Names that are absent or have two roles are refused."""
-        roles = given(sample_weight=weight, noise_std=noise_std)
+        """Read a table and give every column its role. Raises for absent columns, and for columns with two roles."""
+        roles = without_defaults(sample_weight=weight, noise_std=noise_std)
         options: dict[str, Sequence[str]] = {"--target": targets, "--drop": drop, "--columns": list(kinds)}
         options |= {_ROW_OPTIONS[argument]: [column] for argument, column in roles.items()}
         table = read_rows(path, say, [column for columns in options.values() for column in columns])
@@ -48,7 +48,7 @@ class TableTask:
             check_names(option, columns, table.column_names, path.name)
             for column in columns:
                 if column in parts:
-                    raise UsageError(f"the column {column!r} is given twice: as {parts[column]} and as {option}.")
+                    raise UsageError(f"the column {column!r} is named twice: by {parts[column]} and by {option}.")
                 parts[column] = option
         inputs = [column for column in table.column_names if parts.get(column, "--columns") == "--columns"]
         if not inputs:
@@ -72,51 +72,51 @@ class TableTask:
         return len(self.y)
 
     def split(self, fraction: float, seed: int) -> tuple[TableTask, TableTask]:
-        """Rows to learn from and rows set aside, both in the order of the table; a seed always sets the same aside."""
+        """Training rows and held-out rows, both in the order of the table. Equal seeds give equal splits."""
         import numpy as np
 
         n = len(self)
-        aside = np.zeros(n, dtype=bool)
-        wanted = max(round(fraction * n), int(fraction > 0))
-        aside[np.random.default_rng(seed).permutation(n)[: min(wanted, n - 1)]] = True
-        if self.classify:  # a class that is not learned cannot be scored
+        is_held_out = np.zeros(n, dtype=bool)
+        size = min(max(round(fraction * n), int(fraction > 0)), n - 1)
+        is_held_out[np.random.default_rng(seed).permutation(n)[:size]] = True
+        if self.classify:  # the training rows must have all classes
             y = np.asarray(self.y)
-            aside &= np.isin(y, np.unique(y[~aside]))
-        return self._at(~aside), self._at(aside)
+            is_held_out &= np.isin(y, np.unique(y[~is_held_out]))
+        return self._at(~is_held_out), self._at(is_held_out)
 
     def _at(self, mask: Any) -> TableTask:
         rows = {argument: values[mask] for argument, values in self.per_row.items()}
         return TableTask(self.X.filter(mask), self.y[mask], rows, self.classify)
 
 
-def read_rows(path: Path, say: Speaker, wanted: Sequence[str | None], levels: Sequence[str] = ()) -> Any:
-    """A whole table, an Arrow one, `levels` as they are written; without the index of a pandas table, where it is not wanted."""
+def read_rows(path: Path, say: Speaker, names: Sequence[str | None], levels: Sequence[str] = ()) -> Any:
+    """A whole table as an Arrow table, with the columns `levels` as text; without a pandas index that is not among `names`."""
     from harmonicgp.tables import stream_rows
 
     concat = require("pyarrow", "tables", "reading tables").concat_tables
     table = concat(with_codes(batch, written, levels) for batch, written in stream_rows(path))
     say("read", f"{path.name}: {count(table.num_rows, 'row')}, {count(table.num_columns, 'column')}")
-    index = unwanted_index(table, wanted)
+    index = unwanted_index(table, names)
     say_index(index, say)
     return table.drop_columns(index)
 
 
-def unwanted_index(table: Any, wanted: Sequence[str | None]) -> list[str]:
-    """The columns of a Parquet file that are the index of a pandas table, but for those that are wanted by name."""
+def unwanted_index(table: Any, names: Sequence[str | None]) -> list[str]:
+    """The columns of a Parquet file that are the index of a pandas table, except those among `names`."""
     from harmonicgp.tables import index_columns
 
-    index = [name for name in index_columns(table.schema) if name not in wanted]
+    index = [name for name in index_columns(table.schema) if name not in names]
     return index if len(index) < table.num_columns else []
 
 
 def say_index(columns: Sequence[str], say: Speaker) -> None:
-    """Say which columns are an index and left out."""
+    """Print which columns are left out because they are an index."""
     for column in columns:
         say("note", f"{column!r} is the index of a pandas table and is left out; reset_index() makes it a column.")
 
 
 def _counts_rows(column: Any) -> bool:
-    """Whether a column holds whole numbers that rise by one from row to row."""
+    """Whether a column holds whole numbers that increase by one from row to row."""
     import numpy as np
 
     if "int" not in str(column.type) or column.null_count or len(column) < 3:
@@ -137,7 +137,7 @@ def with_target(table: Any, targets: Sequence[str], name: str, say: Speaker) -> 
 
 
 def target_frame(table: Any, targets: Sequence[str]) -> Any:
-    """The targets with their names: a Series of one, a frame of several."""
+    """The targets with their names: a Series for one target, a frame for several."""
     require("pandas", "tables", "a table's target")
     types = require("pyarrow.types", "tables", "tables")
     for k, field in enumerate(table.schema):
@@ -148,17 +148,17 @@ def target_frame(table: Any, targets: Sequence[str]) -> Any:
 
 
 def _is_class(table: Any, target: str, classify: bool) -> bool:
-    """Whether a target is to be classified."""
+    """Whether a target has classes."""
     kind = _kind(table.schema.field(target).type)
     if kind not in ("number", "text", "yes/no"):
-        raise ValueError(f"the target {target!r} is of type {kind}: make a number or a text of it first.")
+        raise ValueError(f"the target {target!r} is of type {kind}: convert it to numbers or text first.")
     if kind == "text" and not classify:
         values = table[target].unique().to_pylist()
         words = [value for value in values if not is_number(value)]
         if len(words) <= 0.1 * len(values):
-            example = f" (but not {words[0]!r})" if words else ""
+            example = f" (except {words[0]!r})" if words else ""
             raise ValueError(
-                f"the target {target!r} is text, yet reads as numbers{example}: mend the column, or pass --classify."
+                f"the target {target!r} is text, but reads as numbers{example}: correct the column, or pass --classify."
             )
     return classify or kind != "number"
 
@@ -182,29 +182,31 @@ def _part(kind: str | tuple[str, float] | None, arrow_type: Any) -> str:
 
 
 def per_row(table: Any, column: str, option: str) -> Any:
-    """The column that an option names, with a number in each row, as a Series."""
+    """The numeric column that an option names, as a Series. Raises for missing values."""
     pandas = require("pandas", "tables", "a table's columns")
-    kind, holes = _kind(table.schema.field(column).type), table[column].null_count
+    kind, n_missing = _kind(table.schema.field(column).type), table[column].null_count
     if kind != "number":
         raise UsageError(f"{option} needs a column of numbers; {column!r} is of type {kind}.")
-    if holes:
-        raise ValueError(f"{count(holes, 'row')} without a value of {column!r} ({option}): fill or drop them first.")
+    if n_missing:
+        raise ValueError(
+            f"{count(n_missing, 'row')} without a value of {column!r} ({option}): fill or drop them first."
+        )
     return pandas.Series(table[column].cast("float64").to_numpy(), name=column)
 
 
-def known_errors(model: Any, wanted: str | None, table: Any, name: str) -> Any:
-    """The known errors of the rows, a Series: the column asked for, or that of the fit; a warning where it is not there."""
-    if wanted is not None:
+def known_errors(model: Any, noise_std: str | None, table: Any, name: str) -> Any:
+    """The known errors of the rows as a Series: the column `noise_std`, or that of the fit. Warns if the latter is absent."""
+    if noise_std is not None:
         if hasattr(model, "classes_"):
             raise UsageError("a classification takes no --noise-std.")
-        check_names("--noise-std", [wanted], table.column_names, name)
-    fitted = getattr(model, "noise_name_", None)
-    column = wanted or (fitted if fitted in table.column_names else None)
+        check_names("--noise-std", [noise_std], table.column_names, name)
+    name_in_fit = getattr(model, "noise_name_", None)
+    column = noise_std or (name_in_fit if name_in_fit in table.column_names else None)
     if column is not None:
         return per_row(table, column, "--noise-std")
-    if fitted is not None:
+    if name_in_fit is not None:
         warnings.warn(
-            f"the model was fitted with known errors of each row ({fitted}): error bars here are without them; give "
+            f"the model was fitted with known errors of each row ({name_in_fit}): error bars here do not include them; give "
             "--noise-std.",
             stacklevel=2,
         )
@@ -212,7 +214,7 @@ def known_errors(model: Any, wanted: str | None, table: Any, name: str) -> Any:
 
 
 def with_codes(batch: Any, written: Any, names: Sequence[str]) -> Any:
-    """Columns of levels as they are written, where a file happens to hold digits, dates or true and false alone: 01 is not 1."""
+    """The batch with the columns `names` as the original text, even if it reads as numbers or dates: the level 01 is not 1."""
     types, compute = (require(f"pyarrow.{part}", "tables", "reading tables") for part in ("types", "compute"))
     for name in batch.column_names:
         column, texts = batch[name], written[name]

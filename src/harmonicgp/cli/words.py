@@ -1,4 +1,4 @@
-"""What a command prints: entries on stdout, complaints on stderr, and the words they are made of."""
+"""The output of commands: entries on stdout, errors and warnings on stderr, and helpers for their text."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Speaker:
-    """What a command says on stdout: lines with a short label, or nothing when it is quiet."""
+    """Prints entries with a short label on stdout, or nothing if it is quiet."""
 
     quiet: bool = False
 
     def __call__(self, label: str, text: str, whole: bool = False) -> None:
-        """One entry, wrapped to the terminal; or `whole`, in one line to be copied."""
+        """Print one entry, wrapped to the width of the terminal, or with `whole` in one line."""
         if self.quiet:
             return
         width = min(100, shutil.get_terminal_size().columns)
@@ -28,22 +28,22 @@ class Speaker:
             text = textwrap.fill(text, max(width - 10, 40), break_long_words=False, break_on_hyphens=False)
         try:
             print(f"{label:<9} " + text.replace("\n", "\n" + " " * 10), flush=True)
-        except BrokenPipeError:  # the file is the work, the words are not: go on
+        except BrokenPipeError:  # continue: the output file matters, not the text
             mute()
 
     @property
     def progress(self) -> bool:
-        """Whether a progress bar would be seen."""
+        """Whether to show a progress bar."""
         return not self.quiet and sys.stderr.isatty()
 
 
 def complain(message: str, label: str = "error: ") -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     print(f"{label}{' '.join(message.split())}", file=sys.stderr, flush=True)
 
 
 def mute() -> None:
-    """Let what is still to be said vanish: nobody listens at the other end of the pipe."""
+    """Discard all further output on stdout, after its pipe was closed."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):
@@ -51,7 +51,7 @@ def mute() -> None:
 
 
 def did_you_mean(name: str, options: Iterable[str]) -> str:
-    """A hint at the nearest of the options, or nothing."""
+    """A hint at the most similar option; empty if there is none."""
     by_lower = {option.lower(): option for option in options}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return f" (did you mean {by_lower[close[0]]!r}?)" if close else ""
@@ -64,20 +64,20 @@ def count(n: int, noun: str) -> str:
 
 
 def listing(names: Iterable[Any], most: int = 20) -> str:
-    """The first names, and how many more there are."""
+    """The first names, and the number of the others."""
     words = [str(name) for name in names]
     return ", ".join(words[:most]) + (f" and {len(words) - most:,} more" if len(words) > most else "")
 
 
 def say_fit(model: Any, say: Speaker) -> None:
-    """Print symmetry, steps and seconds of a fitted model, and what was done to the columns. Warnings go to stderr."""
+    """Print symmetry, steps, seconds and notes of a fitted model; its warnings go to stderr."""
     choice, symmetry = model.symmetry_, model.symmetry_.name
     if choice.action is not None and choice.origin == "asked":
         from harmonicgp.symmetry.choice import with_names
 
         symmetry = with_names(symmetry, choice.action, model.encoded_names_)
     symmetry += f": {choice.reason}" if choice.reason else ""
-    say("symmetry", symmetry + ("; skewed columns made normal" if choice.candidate.warp else ""))
+    say("symmetry", symmetry + ("; skewed columns transformed to normal" if choice.candidate.warp else ""))
     say_rows(model, say)
     say("fitted", f"{count(model.n_steps_, 'step')} in {sum(model.timings_.values()):.1f} s")
     for note in model.notes_:
@@ -87,23 +87,23 @@ def say_fit(model: Any, say: Speaker) -> None:
 
 
 def say_rows(model: Any, say: Speaker) -> None:
-    """Print whether the model's file holds training rows."""
+    """Print whether the file of the model holds training rows."""
     from harmonicgp.report.case import is_exact
 
     if model.neighbours_:
         words = f"holds all training rows: the nearest {model.neighbours_} correct each prediction (neighbours)"
     elif is_exact(model):
         words = (
-            "holds the inputs of all training rows: an exact model has an inducing point at each. The targets are not stored, "
-            "but the posterior follows from them"
+            "holds the inputs of all training rows: an exact model has an inducing point at each row. The targets are not "
+            "stored, but the posterior depends on them"
         )
     else:
-        words = "holds no training rows: inducing inputs stand for them, and may be close to some"
+        words = "holds no training rows, but inducing inputs, which may be close to some of them"
     say("file", words)
 
 
 def say_novelty(novelty: Any, model: Any, say: Speaker) -> None:
-    """Warn of levels and gaps that the fit has not seen, and print how many rows are out of range."""
+    """Warn about new levels and new missing values, and print how many rows are out of range."""
     for warning in novelty.unseen:
         warnings.warn(warning, stacklevel=2)
     if sentence := novelty.sentence(model):
@@ -111,11 +111,11 @@ def say_novelty(novelty: Any, model: Any, say: Speaker) -> None:
 
 
 def score_words(scores: Any) -> str:
-    """Scores in words."""
+    """Scores as text."""
     if hasattr(scores, "accuracy"):
         usual = scores.confusion.sum(1).max() / scores.rows
         return (
-            f"{scores.accuracy:.1%} right (the commonest class alone: {usual:.1%}), log loss {scores.log_loss:.4g}, "
+            f"{scores.accuracy:.1%} correct (the most frequent class alone: {usual:.1%}), log loss {scores.log_loss:.4g}, "
             f"Brier score {scores.brier:.4g}"
         )
     if scores.targets:

@@ -1,4 +1,4 @@
-"""What the two estimators of tables share once they are fitted."""
+"""What the two estimators of tables have in common once they are fitted."""
 
 from __future__ import annotations
 
@@ -6,34 +6,77 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-import gpytorch
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from harmonicgp.estimators.model import Components, FittedModel
-from harmonicgp.estimators.saving import ModelFile, read_model, write_model
+from harmonicgp.estimators.saving import FORMAT, ModelFile, pack, read_model
 from harmonicgp.inference.statistics import chunks
-from harmonicgp.io.container import ModelFileError
-from harmonicgp.symmetry.choice import SymmetryChoice
+from harmonicgp.io.container import ModelFileError, write_container
+from harmonicgp.symmetry.options import ModelOptions
 from harmonicgp.symmetry.settings import raw_columns
-from harmonicgp.tables.inputs import Array
-from harmonicgp.tables.kinds import Kind
+from harmonicgp.tables.columns import Array
 from harmonicgp.tables.preprocessing import ClassificationPreprocessing, RegressionPreprocessing
 
-#: Rows of a prediction at a time.
+#: Rows that are predicted at a time.
 CHUNK = 65_536
 
 
-class TableEstimator(BaseEstimator):
-    """Files and fitted attributes of the estimators. A fit sets `preprocessing_` and `model_`; all else is read from them."""
+class TableEstimator(BaseEstimator, ModelOptions):
+    """Files, fitted attributes and components of the two estimators.
+
+    Attributes:
+        preprocessing_: what turns columns and targets into model rows, and predictions back.
+        model_: the fitted model of the latent function.
+        n_features_in_: the number of columns of X.
+        feature_names_in_: their names, if X had names.
+        symmetry_: the symmetry of the model, and the table of candidates it was chosen from.
+        kernel_: the fitted kernel, on standardised inputs.
+        likelihood_: the fitted likelihood, of standardised targets.
+        elbo_: the bound per row at the end of the fit.
+        history_: a record of every training step.
+        n_steps_: the number of training steps.
+        timings_: seconds of each part of the fit.
+        modelled_cost_: the cost of the fit in floating-point operations, computed from shapes alone.
+        validation_: scores of the held-out rows; None if there were none.
+        neighbours_: how many training rows correct a prediction; 0 if the model keeps none.
+        ranges_: the smallest and the largest value of every encoded column; None for files of older versions.
+        notes_: what was done to the columns.
+        warnings_: what can harm the predictions.
+        encoded_names_: the names of the encoded columns.
+        column_kinds_: the kinds of the encoded columns that have one.
+        target_names_: the names of the targets.
+    """
 
     preprocessing_: RegressionPreprocessing | ClassificationPreprocessing
     model_: FittedModel
     n_features_in_: int
 
-    def _take_names(self, reader: BaseEstimator) -> None:
-        """The columns of X as scikit-learn recorded them on a copy: a fit that fails leaves an earlier one as it was."""
+    def _set_fitted(
+        self, preprocessing: RegressionPreprocessing | ClassificationPreprocessing, model: FittedModel
+    ) -> None:
+        """Set the fitted attributes, all from these two values."""
+        self.preprocessing_, self.model_ = preprocessing, model
+        self.symmetry_ = model.choice
+        self.kernel_ = model.kernel
+        self.likelihood_ = model.likelihood
+        self.elbo_ = model.elbo
+        self.history_ = model.history
+        self.n_steps_ = len(model.history)
+        self.timings_ = model.timings
+        self.modelled_cost_ = model.modelled_cost
+        self.validation_ = model.validation
+        self.neighbours_ = model.neighbours
+        self.ranges_ = model.ranges
+        self.notes_ = model.notes
+        self.warnings_ = model.warnings
+        self.encoded_names_ = preprocessing.columns.names
+        self.column_kinds_ = preprocessing.columns.kinds
+        self.target_names_ = preprocessing.target_names
+
+    def _set_names(self, reader: BaseEstimator) -> None:
+        """Set the columns of X that scikit-learn recorded on a copy, so that a failed fit leaves an earlier one unchanged."""
         self.n_features_in_ = reader.n_features_in_
         names = getattr(reader, "feature_names_in_", None)
         if names is not None:
@@ -44,11 +87,11 @@ class TableEstimator(BaseEstimator):
     # --- files --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file, whole or not at all."""
-        write_model(Path(path), self.to_file())
+        """Write the model to one file. An earlier file is replaced when the new one is complete."""
+        write_container(Path(path), "model", FORMAT, *pack(self.to_file()))
 
     def to_file(self) -> ModelFile:
-        """What a file holds of the fitted estimator."""
+        """The content of the file of a fitted estimator."""
         check_is_fitted(self, "model_")
         names = getattr(self, "feature_names_in_", None)
         return ModelFile(
@@ -62,7 +105,7 @@ class TableEstimator(BaseEstimator):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """The model of a file that `save` wrote."""
+        """The fitted estimator of a file that `save` wrote."""
         file = read_model(path)
         if file.estimator != cls.__name__:
             raise ModelFileError(f"{path} holds a {file.estimator}: use {file.estimator}.load, or load_model.")
@@ -70,113 +113,31 @@ class TableEstimator(BaseEstimator):
 
     @classmethod
     def from_file(cls, file: ModelFile) -> Self:
-        """The estimator of what a file holds."""
+        """The fitted estimator with the content of a file."""
         estimator = cls(**file.arguments)
-        estimator.preprocessing_, estimator.model_ = file.preprocessing, file.model
+        estimator._set_fitted(file.preprocessing, file.model)
         estimator.n_features_in_ = file.n_features
         if file.feature_names is not None:
             estimator.feature_names_in_ = np.array(file.feature_names, dtype=object)
         return estimator
 
-    # --- fitted attributes --------------------------------------------------------------------------------------------
-
-    @property
-    def symmetry_(self) -> SymmetryChoice:
-        """The symmetry of the model, and the table of candidates it was chosen from."""
-        return self.model_.choice
-
-    @property
-    def kernel_(self) -> gpytorch.kernels.Kernel | None:
-        """The fitted kernel, on standardised inputs."""
-        return self.model_.kernel
-
-    @property
-    def likelihood_(self) -> gpytorch.likelihoods.Likelihood:
-        """The fitted likelihood, of standardised targets."""
-        return self.model_.likelihood
-
-    @property
-    def elbo_(self) -> float:
-        """The bound per row at the end of the fit."""
-        return self.model_.elbo
-
-    @property
-    def history_(self) -> list[dict[str, Any]]:
-        """A record of every training step."""
-        return self.model_.history
-
-    @property
-    def n_steps_(self) -> int:
-        """The number of training steps."""
-        return len(self.model_.history)
-
-    @property
-    def timings_(self) -> dict[str, float]:
-        """Seconds of the parts of the fit."""
-        return self.model_.timings
-
-    @property
-    def modelled_cost_(self) -> float:
-        """The cost of the fit in floating-point operations, from shapes alone."""
-        return self.model_.modelled_cost
-
-    @property
-    def validation_(self) -> dict[str, Any] | None:
-        """Scores of the rows held out, None where there were none."""
-        return self.model_.validation
-
-    @property
-    def neighbours_(self) -> int:
-        """How many training rows correct a prediction; 0 where the model keeps none."""
-        return self.model_.neighbours
-
-    @property
-    def ranges_(self) -> list[list[float]] | None:
-        """The least and the largest value of every encoded column; None for models from files of older versions."""
-        return self.model_.ranges
-
-    @property
-    def notes_(self) -> list[str]:
-        """What was done to the columns."""
-        return self.model_.notes
-
-    @property
-    def warnings_(self) -> list[str]:
-        """What can harm the predictions."""
-        return self.model_.warnings
-
-    @property
-    def encoded_names_(self) -> list[str]:
-        """The names of the encoded columns."""
-        return self.preprocessing_.columns.names
-
-    @property
-    def column_kinds_(self) -> dict[int, Kind]:
-        """The kinds of the encoded columns that have one."""
-        return self.preprocessing_.columns.kinds
-
-    @property
-    def target_names_(self) -> list[str]:
-        """The names of the targets."""
-        return self.preprocessing_.target_names
-
     # --- rows ---------------------------------------------------------------------------------------------------------
 
     def level_names(self) -> list[str]:
-        """The columns of a table that the model reads as categories."""
+        """The columns of a table that are categories for the model."""
         check_is_fitted(self, "model_")
         return self.preprocessing_.columns.level_names()
 
     def unused_names(self) -> list[str]:
-        """The columns of a table that the model does not use: constant ones, and those that repeat others."""
+        """The columns of a table that the model does not use, because they are constant or repeat others."""
         check_is_fitted(self, "model_")
         return self.preprocessing_.columns.unused_names(self.model_.inputs.order.tolist())
 
     def beyond(self, X: Any) -> dict[str, Array]:
-        """Out-of-range rows: by encoded column that has some, a mask [n] of the rows outside the range of the fit.
+        """Out-of-range rows: a mask [n] for each encoded column that has rows outside the range of the fit.
 
-        A hundredth of the range is allowed for; of a column that was constant, any change counts. Columns that go round (periods,
-        longitude), latitudes and images have no such rows; nor have models from files of older versions, which keep no ranges.
+        The range is widened by a hundredth on both sides. For a column that was constant in the fit, any change counts. There are
+        no masks for periodic columns, longitudes, latitudes and images, nor for models from files of older versions.
         """
         rows, columns = self._encode(X), self.preprocessing_.columns
         if columns.image is not None:
@@ -185,10 +146,10 @@ class TableEstimator(BaseEstimator):
         return {columns.names[j]: mask for j, mask in self.model_.out_of_range(rows, exempt).items()}
 
     def predict_components(self, X: Any) -> Components:
-        """The parts of f, one for each harmonic, in the units of y (of f itself under a transformed target or classes).
+        """The components of f, one for each harmonic, in the units of y (of f for a transformed target or classes).
 
-        Means add up to the latent function less its level. Under the block posterior the parts are independent; under a
-        joint one their standard deviations are marginal and do not add up.
+        The means add up to the latent function minus its constant level. Under a block posterior the components are independent.
+        Under a joint posterior they are not: their standard deviations are marginal.
         """
         rows, preprocessing = self._encode(X), self.preprocessing_
         return self.model_.components(rows, preprocessing.component_scale, preprocessing.flat)
@@ -199,12 +160,12 @@ class TableEstimator(BaseEstimator):
         return self.model_.inducing_points(len(self.encoded_names_))
 
     def _encode(self, X: Any) -> Array:
-        """Encoded rows of new data."""
+        """Encoded rows [n, d] of new data."""
         check_is_fitted(self, "model_")
         return self.preprocessing_.columns.encode(X, self, self.unused_names())
 
     def _batches(self, X: Any) -> Iterator[tuple[slice, Array]]:
-        """Encoded rows of X in pieces of bounded memory."""
+        """The encoded rows of X in batches, each with its row numbers as a slice."""
         rows = self._encode(X)
         for part in chunks(len(rows), CHUNK):
             yield part, rows[part]

@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Sequence
-from dataclasses import fields, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-import gpytorch
 import numpy as np
 import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from harmonicgp.actions import Action
 from harmonicgp.estimators.base import TableEstimator
 from harmonicgp.estimators.fitting import fit_model
-from harmonicgp.groups import Resolution
 from harmonicgp.likelihoods import observe
-from harmonicgp.symmetry.options import ModelOptions, check_options
-from harmonicgp.symmetry.settings import classification_settings
-from harmonicgp.tables.arrays import n_rows, plain_array
-from harmonicgp.tables.encoder import Missing
-from harmonicgp.tables.inputs import Array
+from harmonicgp.symmetry.options import check_options
+from harmonicgp.symmetry.settings import ModelSettings
+from harmonicgp.tables.arrays import plain_array
+from harmonicgp.tables.columns import Array
 from harmonicgp.tables.preprocessing import ClassificationPreprocessing
-from harmonicgp.training import Callback
 from harmonicgp.training.finish import Validation
 
 
 class HarmonicGPClassifier(ClassifierMixin, TableEstimator):
     """Gaussian process classification of two or many classes: `fit`, `predict`, `predict_proba`.
 
-    Two classes have one latent function through the normal distribution function; more have one each, and
-    their softmax. Arguments are those of `HarmonicGPRegressor`, without what belongs to a numeric target.
+    Two classes have one latent function with a probit likelihood. More classes have a latent function each, with a softmax
+    likelihood. The arguments are those of `HarmonicGPRegressor`, without those for numeric targets (`bound`, `likelihood`,
+    `target_transform`, `calibration`, `neighbours`). `harmonicgp.estimators.base.TableEstimator` lists the fitted attributes.
 
     Examples:
         >>> import numpy as np
@@ -46,81 +40,32 @@ class HarmonicGPClassifier(ClassifierMixin, TableEstimator):
 
     preprocessing_: ClassificationPreprocessing
 
-    def __init__(
-        self,
-        kernel: str | gpytorch.kernels.Kernel = "matern32",
-        symmetry: str | Action | None = "auto",
-        n_inducing: int | str = "auto",
-        share_inducing: bool = True,
-        resolution: Resolution = "complex",
-        posterior: str = "auto",
-        warp: str | None = "auto",
-        columns: Any = None,
-        missing: Missing = "refuse",
-        max_steps: int = 400,
-        batch_size: int = 1024,
-        learning_rate: float = 0.05,
-        time_budget: float | None = None,
-        validation_fraction: float = 0.1,
-        early_stopping: bool = True,
-        checkpoint_dir: str | Path | None = None,
-        callbacks: Sequence[Callback] | None = None,
-        dtype: str = "auto",
-        device: str = "cpu",
-        random_state: int | np.random.RandomState | None = 0,
-        progress: bool = True,
-    ) -> None:
-        self.kernel = kernel
-        self.symmetry = symmetry
-        self.n_inducing = n_inducing
-        self.share_inducing = share_inducing
-        self.resolution = resolution
-        self.posterior = posterior
-        self.warp = warp
-        self.columns = columns
-        self.missing = missing
-        self.max_steps = max_steps
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.time_budget = time_budget
-        self.validation_fraction = validation_fraction
-        self.early_stopping = early_stopping
-        self.checkpoint_dir = checkpoint_dir
-        self.callbacks = callbacks
-        self.dtype = dtype
-        self.device = device
-        self.random_state = random_state
-        self.progress = progress
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> HarmonicGPClassifier:
-        """Fit to rows X [N, d] and classes y [N], numbers or text. A `sample_weight` of two is two equal rows."""
+        """Fit to rows X [N, d] and classes y [N], numbers or text. A `sample_weight` of two counts as two equal rows."""
         start = time.perf_counter()
-        options = ModelOptions(**{each.name: getattr(self, each.name) for each in fields(ModelOptions)})
-        check_options(options)
+        check_options(self)
         reader = copy.copy(self)
         preprocessing, rows = ClassificationPreprocessing.fit(
-            X, y, reader, columns=options.columns, missing=options.missing, sample_weight=sample_weight
+            X, y, reader, columns=self.columns, missing=self.missing, sample_weight=sample_weight
         )
         data = preprocessing.model_rows(rows)
-        model, held_out = fit_model(data, classification_settings(options, preprocessing, data, start))
+        model, held_out = fit_model(data, ModelSettings.of(self, preprocessing, len(data), start))
         scores = None if held_out is None else _scores(held_out, rows.y[:, 0].astype(int), model.likelihood)
-        self.preprocessing_, self.model_ = preprocessing, replace(model, validation=scores)
-        self._take_names(reader)
+        self._set_fitted(preprocessing, replace(model, validation=scores))
+        self._set_names(reader)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> HarmonicGPClassifier:
-        """New rows for the posterior, at the present parameters. The first call is `fit`; all classes must be in it."""
+        """Add new rows to the posterior at the present parameters. The first call is `fit`, and must have all classes."""
         if not hasattr(self, "model_"):
             self.fit(X, y, sample_weight)
             labels = [] if classes is None else np.asarray(classes).tolist()
             unseen = [label for label in labels if label not in self.classes_.tolist()]
             if unseen:
-                raise ValueError(
-                    f"the first call of partial_fit needs rows of every class; there are none of {unseen}."
-                )
+                raise ValueError(f"the first call of partial_fit needs rows of every class; it has none of {unseen}.")
             return self
         rows = self.preprocessing_.read(X, y, self, self.unused_names(), sample_weight)
-        self.model_ = self.model_.absorb(self.preprocessing_.model_rows(rows))
+        self._set_fitted(self.preprocessing_, self.model_.absorb(self.preprocessing_.model_rows(rows)))
         return self
 
     @property
@@ -139,7 +84,7 @@ class HarmonicGPClassifier(ClassifierMixin, TableEstimator):
         return self.classes_[self.predict_proba(X).argmax(-1)]
 
     def predict_f(self, X: Any, return_std: bool = False) -> Any:
-        """The latent functions, [n] for two classes or [n, classes], and their standard deviations."""
+        """The mean of the latent functions, [n] for two classes or [n, classes], and their standard deviations."""
         parts = [self.model_.moments(rows) for _, rows in self._batches(X)]
         mean, variance = (np.concatenate(which, -1).T for which in zip(*parts, strict=True))
         if self.preprocessing_.flat:
@@ -147,15 +92,15 @@ class HarmonicGPClassifier(ClassifierMixin, TableEstimator):
         return (mean, np.sqrt(variance)) if return_std else mean
 
     def log_density(self, X: Any, y: Any) -> Array:
-        """Log p(y | X, data) of each row, [n]."""
+        """Log p(y | X, data) of each row, [n]; minus infinity for classes that were not in the fit."""
         check_is_fitted(self, "model_")
         labels = np.asarray(plain_array(y))
-        if len(labels) != n_rows(X):
-            raise ValueError(f"y has {len(labels)} rows, X has {n_rows(X)}.")
+        if len(labels) != len(X):
+            raise ValueError(f"y has {len(labels)} rows, X has {len(X)}.")
         place = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
-        seen = self.classes_[place] == labels
+        is_class = self.classes_[place] == labels
         with np.errstate(divide="ignore"):
-            return np.where(seen, np.log(self.predict_proba(X)[np.arange(len(labels)), place]), -np.inf)
+            return np.where(is_class, np.log(self.predict_proba(X)[np.arange(len(labels)), place]), -np.inf)
 
 
 def _probabilities(mean: Array, variance: Array, likelihood: Any) -> Array:
@@ -167,7 +112,7 @@ def _probabilities(mean: Array, variance: Array, likelihood: Any) -> Array:
 
 
 def _scores(held_out: Validation, numbers: Array, likelihood: Any) -> dict[str, Any]:
-    """Scores of the rows held out; `numbers` [N] are the classes of all rows."""
+    """Scores of the held-out rows; `numbers` [N] are the classes of all rows."""
     mean, variance = held_out.mean.double().cpu().numpy(), held_out.variance.double().cpu().numpy()
     P, y = _probabilities(mean, variance, likelihood), numbers[held_out.rows.cpu().numpy()]
     return {

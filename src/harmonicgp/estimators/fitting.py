@@ -1,19 +1,18 @@
-"""Fitting: model rows and settings to a fitted model."""
+"""Fits a model to model rows: the choice of its shape, its size, the training, and the finish."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from harmonicgp.actions import Action
+from harmonicgp.estimators.choice_file import ChoiceFile
 from harmonicgp.estimators.model import FittedModel
-from harmonicgp.estimators.saving import read_choice, write_choice
 from harmonicgp.features import Features, SparseFeatures
 from harmonicgp.inference.statistics import MAX_DENSE
 from harmonicgp.likelihoods.observation import observe
@@ -21,9 +20,10 @@ from harmonicgp.symmetry.candidates import Candidate
 from harmonicgp.symmetry.choice import SymmetryChoice
 from harmonicgp.symmetry.cost import ONE_BLOCK, affordable, finish_cost, inducing_for, step_cost
 from harmonicgp.symmetry.factories import make_features, make_kernel
+from harmonicgp.symmetry.options import make_schedule
 from harmonicgp.symmetry.selection import choose_symmetry
 from harmonicgp.symmetry.settings import ModelSettings, gradients_enabled
-from harmonicgp.tables.inputs import Columns, Inputs
+from harmonicgp.tables.inputs import Inputs
 from harmonicgp.tables.rows import ModelRows, ModelTensors
 from harmonicgp.training import Fit, Schedule, fit
 from harmonicgp.training.exact import fit_exact
@@ -31,9 +31,9 @@ from harmonicgp.training.finish import Validation
 from harmonicgp.training.neighbour_finish import fit_neighbours
 from harmonicgp.training.problem import Problem
 
-#: Inducing points a block, at most, of a small table whose model is not exact.
+#: Inducing points in each block, at most, for a small table whose model is not exact.
 SMALL_BLOCK = 256
-#: The share of a time budget, after the search, that is kept for neighbours.
+#: The share of the time budget, after the search, that is reserved for neighbours.
 NEIGHBOUR_SHARE = 0.45
 
 
@@ -41,10 +41,15 @@ NEIGHBOUR_SHARE = 0.45
 def fit_model(
     data: ModelRows, settings: ModelSettings, keep_out: bool = False
 ) -> tuple[FittedModel, Validation | None]:
-    """Choose a shape, then fit it; with `keep_out` rows held out stay out of the posterior too."""
+    """Choose the shape of the model and fit it; with `keep_out`, held-out rows stay out of the final posterior.
+
+    Returns the model, and the predictions at held-out rows if there are any.
+    """
     columns = settings.columns_of(data)
     prepared = settings.seconds()
-    choice, m = _chosen(data, columns, settings)
+    choice_file = ChoiceFile.of(data, settings)
+    earlier = None if choice_file is None else choice_file.read()
+    choice, m = earlier or (choose_symmetry(data, columns, settings), None)
     searched = settings.seconds() - prepared
     candidate = choice.candidate
     inputs = Inputs.fit(data.X, data.counts, columns, candidate.warp, candidate.axes == "principal")
@@ -53,28 +58,40 @@ def fit_model(
     tensors = data.tensors(inputs, settings.dtype, settings.device)
     if m is None:
         m = _n_inducing(settings, action, candidate)
-        _keep_choice(data, settings, choice, m)
+        if choice_file is not None:
+            choice_file.write(choice, m)
     exact = settings.small and settings.is_gaussian and action is None and m >= len(data) and not keep_out
     features = _features(tensors, inputs, action, m, exact, settings)
+    problem = Problem(
+        features,
+        observe(settings.likelihood()),
+        tensors.X,
+        tensors.y,
+        None,
+        tensors.noise,
+        settings.bound,
+        tensors.counts,
+    )
     timings = {"prepare": settings.seconds() - searched, "search": searched}
     plan = _schedule(settings, keep_out)
-    result = _run(features, tensors, candidate, exact, plan, settings)
-    _forget_choice(settings)
+    result = _run(problem, candidate, exact, plan, settings)
+    if choice_file is not None:
+        choice_file.delete()
     model = FittedModel(
-        inputs,
-        result.predictor(),
-        getattr(result.features.view, "kernel", None),
-        result.observation.likelihood,
-        settings.options.bound_used,
-        choice,
-        result.bound,
-        result.history,
-        timings | {name: float(value) for name, value in result.seconds.items()},
-        _modelled_cost(features, action, choice, len(result.history), plan, settings),
-        settings.seed,
-        np.stack((data.X.min(0), data.X.max(0)), 1).tolist(),
-        [*settings.encoding.notes, *columns.notes, *_neighbour_notes(result, settings)],
-        settings.encoding.warnings,
+        inputs=inputs,
+        predictor=result.predictor(),
+        kernel=getattr(result.features.view, "kernel", None),
+        likelihood=result.observation.likelihood,
+        bound=settings.bound,
+        choice=choice,
+        elbo=result.bound,
+        history=result.history,
+        timings=timings | {name: float(value) for name, value in result.seconds.items()},
+        modelled_cost=_modelled_cost(features, action, choice, len(result.history), plan, settings),
+        seed=settings.seed,
+        ranges=np.stack((data.X.min(0), data.X.max(0)), 1).tolist(),
+        notes=[*settings.encoding.notes, *columns.notes, *_neighbour_notes(result, settings)],
+        warnings=settings.encoding.warnings,
     )
     return model, result.validation
 
@@ -82,7 +99,7 @@ def fit_model(
 def _features(
     data: ModelTensors, inputs: Inputs, action: Action | None, m: int, exact: bool, settings: ModelSettings
 ) -> Features:
-    """An inducing point at every row for an exact model, else m of them in each block."""
+    """Features with an inducing point at every row for an exact model, else with m in each block."""
     options = settings.options
     kernel = make_kernel(options.kernel, inputs, action, data.X, settings.seed)
     if exact:
@@ -99,35 +116,26 @@ def _features(
     )
 
 
-def _run(
-    features: Features,
-    data: ModelTensors,
-    candidate: Candidate,
-    exact: bool,
-    plan: Schedule,
-    settings: ModelSettings,
-) -> Fit:
-    X, y, noise, counts = data
-    options, callbacks = settings.options, tuple(settings.options.callbacks or ())
-    likelihood = settings.likelihood()
+def _run(problem: Problem, candidate: Candidate, exact: bool, plan: Schedule, settings: ModelSettings) -> Fit:
+    """The exact fit, or training by steps; with neighbours, training is followed by their finish."""
+    callbacks = tuple(settings.options.callbacks or ())
     if exact:
-        problem = Problem(features, observe(likelihood), X, y, None, noise, options.bound_used, counts)
         return fit_exact(problem, plan, callbacks)
-    family: Any = options.family or ("joint" if candidate.posterior == "joint" else "auto")
-    k = getattr(options, "neighbours", 0) if settings.is_gaussian and features.n_features <= MAX_DENSE else 0
+    family: Any = settings.family or ("joint" if candidate.posterior == "joint" else "auto")
+    k = settings.requested_neighbours if problem.features.n_features <= MAX_DENSE else 0
     share = 0.0 if k == 0 else NEIGHBOUR_SHARE
     first = plan if k == 0 else replace(plan, refine=False, finish=False, set_aside=True)
     if plan.time_budget is not None:
         first = replace(first, time_budget=(1 - share) * plan.time_budget)
     result = fit(
-        features,
-        likelihood,
-        X,
-        y,
-        noise=noise,
-        counts=counts,
+        problem.features,
+        problem.observation.likelihood,
+        problem.X,
+        problem.y,
+        noise=problem.noise,
+        counts=problem.counts,
         family=family,
-        bound=options.bound_used,
+        bound=settings.bound,
         schedule=first,
         callbacks=callbacks,
     )
@@ -135,27 +143,26 @@ def _run(
         return result
     if plan.time_budget is not None:
         plan = replace(plan, time_budget=max(settings.until() - time.perf_counter(), 1e-2))
-    problem = Problem(features, observe(likelihood), X, y, None, noise, options.bound_used, counts)
     ending = fit_neighbours(result, problem, k, plan, family)
-    if plan.checkpoint is not None:  # of the first fit: what comes after it can be lost until here
+    if plan.checkpoint is not None:  # keep the checkpoint of the first fit until the neighbours are complete
         plan.checkpoint.unlink(missing_ok=True)
     return ending
 
 
 def _neighbour_notes(result: Fit, settings: ModelSettings) -> list[str]:
-    """Why a fit ended before its time, and why a model that was asked for neighbours has none."""
-    wanted = getattr(settings.options, "neighbours", 0)
+    """Why a fit ended early, or why a model has no neighbours although the user asked for some."""
+    k = settings.requested_neighbours
     if result.note:
         return [result.note]
-    if wanted in (0, "auto") or result.neighbourhood is not None:
+    if k in (0, "auto") or result.neighbourhood is not None:
         return []
     if settings.small:
-        return [f"neighbours={wanted} is not used: up to 2,000 rows the model is exact."]
-    return [f"neighbours={wanted} is not used: the model has more than {MAX_DENSE:,} features."]
+        return [f"neighbours={k} is not used: up to 2,000 rows the model is exact."]
+    return [f"neighbours={k} is not used: the model has more than {MAX_DENSE:,} features."]
 
 
 def _schedule(settings: ModelSettings, keep_out: bool) -> Schedule:
-    """The course of the fit: all rows at once where they are few, and the rest of the time budget."""
+    """The schedule of the fit: full batches for few rows, and the remaining time budget."""
     options = settings.options
     changes: dict[str, Any] = {"seed": settings.seed, "keep_out": keep_out}
     if settings.small:
@@ -166,24 +173,24 @@ def _schedule(settings: ModelSettings, keep_out: bool) -> Schedule:
         changes["time_budget"] = max(settings.until() - time.perf_counter(), 1e-2)
     if options.checkpoint_dir is not None:
         changes["checkpoint"] = Path(options.checkpoint_dir) / "fit.checkpoint"
-    return options.schedule(**changes)
+    return make_schedule(options, **changes)
 
 
 def _n_inducing(settings: ModelSettings, action: Action | None, candidate: Candidate) -> int:
-    """Inducing points a block."""
+    """The number of inducing points in each block."""
     options, N, outputs = settings.options, settings.n_rows, settings.n_precisions
     if options.n_inducing != "auto":
         return int(options.n_inducing)
     if settings.small and action is None and settings.is_gaussian:
         return N
     batch = min(options.batch_size, N)
-    # Neighbours carry what fewer points miss; where a symmetry was chosen, more of them have shown that they pay.
+    # Neighbours correct what fewer points miss. With a symmetry, the search has shown that more points pay.
     share = 0.5 if outputs > 1 else (0.5 if action is None else 0.75) if settings.neighbours else 1.0
     width = int(share * ONE_BLOCK)
     allowance = step_cost(None, min(width, N), batch, "block")
     if options.time_budget is not None:
-        rest = settings.until() - time.perf_counter()
-        allowance = min(allowance, affordable(rest, N, options.max_steps, batch, settings.device))
+        seconds = settings.until() - time.perf_counter()
+        allowance = min(allowance, affordable(seconds, N, options.max_steps, batch, settings.device))
     if settings.small:
         allowance = min(allowance, step_cost(None, min(SMALL_BLOCK, N), batch, "block"))
     most = int(MAX_DENSE / math.sqrt(outputs))
@@ -198,48 +205,8 @@ def _modelled_cost(
     plan: Schedule,
     settings: ModelSettings,
 ) -> float:
-    """Of the search, the training and the finish."""
+    """The modelled cost of the search, the training and the finish."""
     m = features.inducing()[0].shape[-2]
     family = "joint" if settings.options.posterior == "joint" else choice.candidate.posterior
     step = step_cost(action, m, min(plan.batch_size, settings.n_rows), family, settings.n_precisions)
     return choice.cost + steps * step + finish_cost(action, m, settings.n_rows)
-
-
-# --- the choice of a fit that was killed ----------------------------------------------------------------------------------
-
-
-def _chosen(data: ModelRows, columns: Columns, settings: ModelSettings) -> tuple[SymmetryChoice, int | None]:
-    """The choice, and the inducing points of an earlier run of this fit."""
-    path = _choice_file(settings)
-    earlier = None if path is None else read_choice(path, _fingerprint(data, settings))
-    return earlier or (choose_symmetry(data, columns, settings), None)
-
-
-def _keep_choice(data: ModelRows, settings: ModelSettings, choice: SymmetryChoice, n_inducing: int) -> None:
-    path = _choice_file(settings)
-    if path is not None:
-        write_choice(path, _fingerprint(data, settings), choice, n_inducing)
-
-
-def _forget_choice(settings: ModelSettings) -> None:
-    path = _choice_file(settings)
-    if path is not None:
-        path.unlink(missing_ok=True)
-
-
-def _choice_file(settings: ModelSettings) -> Path | None:
-    """Where the choice is kept until the fit is done."""
-    folder = settings.options.checkpoint_dir
-    return None if folder is None else Path(folder) / "fit.choice"
-
-
-def _fingerprint(data: ModelRows, settings: ModelSettings) -> str:
-    """A digest of data and arguments: a choice serves the fit that made it, and no other."""
-    free = ("callbacks", "checkpoint_dir", "progress", "time_budget")
-    options = settings.options
-    facts = sorted((f.name, repr(getattr(options, f.name))) for f in fields(options) if f.name not in free)
-    digest = hashlib.sha256(repr((facts, settings.seed)).encode())
-    for array in (data.X, data.target, data.noise, data.counts):
-        if array is not None:
-            digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()

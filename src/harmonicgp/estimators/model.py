@@ -1,4 +1,4 @@
-"""A fitted model of a table: encoded rows in, the latent function f out, in model units."""
+"""A fitted model of a table: from encoded rows to the latent function f, in model units."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ from harmonicgp.inference.neighbours import NeighbourPredictor
 from harmonicgp.inference.prediction import Predictor
 from harmonicgp.likelihoods.observation import Bound, observe
 from harmonicgp.symmetry.choice import SymmetryChoice
-from harmonicgp.tables.inputs import Array, Inputs
+from harmonicgp.tables.columns import Array
+from harmonicgp.tables.inputs import Inputs
 from harmonicgp.tables.rows import ModelRows
 from harmonicgp.training.full_data import absorb
 from harmonicgp.training.neighbour_finish import absorb_neighbours
 from harmonicgp.training.problem import Problem
 
-#: How far outside the range of a column, as a share of it, a row is not yet out of range.
+#: The tolerance of the range of a column, as a share of the range.
 NEAR = 0.01
 
 
 @dataclass(frozen=True)
 class Components:
-    """The parts of f, one for each harmonic, in the units of y."""
+    """The components of f, one for each harmonic, in the units of y."""
 
     labels: list[str]
     mean: Array  #: [T, n], or [T, n, P]
     std: Array  #: [T, n], or [T, n, P]
-    residual_std: Array  #: what no inducing point sees, [n], or [n, P]
+    residual_std: Array  #: of the part that no inducing point explains, [n] or [n, P]
 
 
 @dataclass(frozen=True)
 class FittedModel:
-    """What a fit leaves. Rows are encoded columns [n, d] in NumPy; f comes back as NumPy arrays too."""
+    """The result of a fit. Rows are encoded columns [n, d]; rows and predictions are NumPy arrays."""
 
     inputs: Inputs  #: encoded columns to model inputs
     predictor: Predictor
@@ -51,11 +52,11 @@ class FittedModel:
     timings: dict[str, float]
     modelled_cost: float
     seed: int
-    ranges: list[list[float]] | None  #: least and largest value of every encoded column; None in old files
+    ranges: list[list[float]] | None  #: smallest and largest value of every encoded column; None for old files
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    validation: dict[str, Any] | None = None  #: scores of rows held out
-    calibration: tuple[Conformal, ...] = ()  #: one a target, or none
+    validation: dict[str, Any] | None = None  #: scores of held-out rows
+    calibration: tuple[Conformal, ...] = ()  #: one for each target, or none
 
     def moments(self, rows: Array) -> tuple[Array, Array]:
         """Mean and variance of f, both [P, n]."""
@@ -77,12 +78,12 @@ class FittedModel:
         return draws
 
     def paths(self, n_samples: int, seed: int) -> Callable[[Array], Array]:
-        """Functions drawn from the posterior: rows to [samples, P, n]."""
+        """Sample paths of the posterior, as a function from rows to [samples, P, n]."""
         paths = self.predictor.paths(n_samples, seed=seed)
         return lambda rows: _array(paths(self._tensor(rows)))
 
     def components(self, rows: Array, scale: Array, flat: bool) -> Components:
-        """The parts of f by harmonic, multiplied by `scale` [P]; `flat` drops the axis of the outputs."""
+        """The components of f, multiplied by `scale` [P]; `flat` drops the axis of the outputs."""
         mean, variance, residual = self.predictor.components(self._tensor(rows))
         m, s = (_array(t).transpose(1, 2, 0) * scale for t in (mean, variance.clamp_min(0).sqrt()))
         r = _array(residual.double().sqrt())[:, None] * scale
@@ -96,17 +97,17 @@ class FittedModel:
         return self.inputs.inverse(_array(Z), d)
 
     def out_of_range(self, rows: Array, exempt: Collection[int]) -> dict[int, Array]:
-        """By encoded column that has some, a mask [n] of the rows outside the range of the fit; none of `exempt`."""
+        """A mask [n] for each encoded column, except those in `exempt`, that has rows outside the range of the fit."""
         masks: dict[int, Array] = {}
         for j, (low, high) in enumerate(self.ranges or ()):
-            near = NEAR * (high - low) or 1e-6 * abs(low)  # of a column that was constant, its rounding
-            outside = (rows[:, j] < low - near) | (rows[:, j] > high + near)
+            tolerance = NEAR * (high - low) or 1e-6 * abs(low)  # for a constant column, its rounding
+            outside = (rows[:, j] < low - tolerance) | (rows[:, j] > high + tolerance)
             if j not in exempt and outside.any():
                 masks[j] = outside
         return masks
 
     def absorb(self, data: ModelRows) -> FittedModel:
-        """The model with new rows in its posterior, at the present hyper-parameters."""
+        """The model after new rows, at the present hyper-parameters."""
         X, y, noise, counts = data.tensors(self.inputs, *self._place())
         old = self.predictor
         problem = Problem(old.features, observe(self.likelihood), X, y, None, noise, self.bound, counts)
@@ -123,7 +124,7 @@ class FittedModel:
 
     @property
     def n_features(self) -> int:
-        """Features of all blocks together."""
+        """The number of features of all blocks together."""
         return self.predictor.features.n_features
 
     @property

@@ -1,4 +1,4 @@
-"""The distribution of y at new inputs: mean, standard deviation, quantiles, density, all in the units of y."""
+"""The distribution of y at new inputs: mean, standard deviation, quantiles and density, in the units of y."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from scipy.special import logsumexp, ndtr, ndtri
 from scipy.stats import kstwobign
 
 from harmonicgp.likelihoods import observe
-from harmonicgp.tables.inputs import Array, Warp
+from harmonicgp.tables.columns import Array
+from harmonicgp.tables.inputs import Warp
 from harmonicgp.tables.targets import Target
 
-#: Held-out rows below which levels are left as they are.
+#: Levels are not recalibrated by fewer held-out rows.
 MIN_CALIBRATION = 200
-#: The logarithm of the tail of Student-t noise that is left out, and how far out its density must hold, in scales.
+#: Student-t noise as a finite mixture: the logarithm of the tail that is left out, and up to how many scales it must hold.
 _TAIL, _FAR = 25.0, 100.0
-_STEPS = 100  # of Newton's method for a quantile, at most: ten or so are taken
-_SMALLEST = 1e-16  # a calibrated level stays this far from zero and one, where quantiles are infinite
-_LARGEST = 1e300  # of a mean or a standard deviation, where a logarithm spreads over hundreds
-_ROWS = 4096  # at a time, where every row meets every knot
+_STEPS = 100  # of Newton's method for a quantile, at most; about ten are usual
+_SMALLEST = 1e-16  # the distance of calibrated levels from zero and one, where quantiles are infinite
+_LARGEST = 1e300  # limit of a mean or a standard deviation under a logarithm
+_ROWS = 4096  # rows at a time in computations of all rows with all knots
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Noise of model targets: Gaussian of variance s2, or Student-t of squared scale s2 and `df` degrees of freedom.
+    """Noise of model targets: Gaussian with variance s2, or Student-t with squared scale s2 and `df` degrees of freedom.
 
-    Student-t noise is a mixture of Gaussians whose precision g is gamma-distributed. With f Gaussian, y is then a mixture of
-    Gaussians too. The trapezoidal rule in log g makes it a finite one: its error falls exponentially with the step, for
-    light and for heavy tails.
+    Student-t noise is a mixture of Gaussians with gamma-distributed precision g. If f is Gaussian, y is a mixture of Gaussians
+    too. The trapezoidal rule in log g makes this mixture finite; its error decreases exponentially with the step.
     """
 
     s2: float
@@ -39,11 +39,11 @@ class Noise:
 
     @classmethod
     def of(cls, likelihood: gpytorch.likelihoods.Likelihood) -> Noise:
-        """The noise of a likelihood of GPyTorch."""
+        """The noise of a GPyTorch likelihood."""
         return cls(*observe(likelihood).predictive_noise())
 
     def mixture(self) -> tuple[Array, Array]:
-        """Variances, and logarithms of weights, of the noise's Gaussian parts: both [k]."""
+        """Variances and log weights of the Gaussian components of the noise, both [k]."""
         if self.df is None:
             return np.array([self.s2]), np.zeros(1)
         half = self.df / 2
@@ -57,7 +57,7 @@ class Noise:
 
     @property
     def variance(self) -> float:
-        """The variance; infinite for two degrees of freedom or fewer."""
+        """The variance of the noise; infinite for two degrees of freedom or fewer."""
         if self.df is None:
             return self.s2
         return self.s2 * self.df / (self.df - 2) if self.df > 2 else np.inf
@@ -65,11 +65,11 @@ class Noise:
 
 @dataclass(frozen=True)
 class Conformal:
-    """A map of probability levels that makes intervals cover as they say, learned on rows that were held out.
+    """A map of probability levels, learned on held-out rows, that gives intervals their nominal coverage.
 
-    `pit` are the values P(Y <= y) of the held-out rows under the model, sorted; `weights` how many rows each stands for. If they
-    are not spread evenly, the level at which a share p of them lies below takes the place of p. Coverage is then right on
-    average over new rows like the held-out ones, to about 1/(n + 1) for n of them, whatever the model.
+    `pit` holds the values P(Y <= y) of the held-out rows under the model, sorted, and `weights` how many rows each stands for.
+    The map replaces the level p by the level below which a share p of these values lies. On average over new rows like the n
+    held-out ones, coverage is then correct to about 1/(n + 1), whatever the model.
     """
 
     pit: Array
@@ -82,23 +82,23 @@ class Conformal:
         return cls(pit[order], None if weights is None else weights[order])
 
     def _shares(self) -> Array:
-        """The share of rows below each value, with 0 and 1 around them."""
+        """The share of rows below each value, with 0 first and 1 last."""
         w = np.ones(len(self.pit)) if self.weights is None else self.weights
         return np.concatenate(([0.0], np.cumsum(w) / (w.sum() + w.mean()), [1.0]))
 
     def level(self, p: Array) -> Array:
-        """The model's level to use for the wanted level p."""
+        """The level of the model that has the calibrated level p."""
         level = np.interp(p, self._shares(), np.concatenate(([0.0], self.pit, [1.0])))
         return level.clip(_SMALLEST, 1 - _SMALLEST)
 
     def probability(self, u: Array) -> Array:
-        """The calibrated probability of the model's level u."""
+        """The calibrated level of the model's level u."""
         knots, first = np.unique(np.concatenate(([0.0], self.pit, [1.0])), return_index=True)
         return np.interp(u, knots, self._shares()[first])
 
 
 def uneven(pit: Array, weights: Array | None) -> bool:
-    """Whether enough held-out rows say that levels are wrong: Kolmogorov's test at one in a hundred."""
+    """Whether the PIT values of enough held-out rows are not uniform, by Kolmogorov's test at the level 0.01."""
     order = np.argsort(pit)
     w = np.ones(len(pit)) if weights is None else weights[order]
     n = w.sum() ** 2 / (w**2).sum()
@@ -109,14 +109,14 @@ def uneven(pit: Array, weights: Array | None) -> bool:
 
 @dataclass(frozen=True)
 class Predictive:
-    """Y at n inputs, from the moments of f."""
+    """The distribution of y at n inputs, from the moments of f."""
 
     mean_f: Array  #: [P, n]
     variance_f: Array  #: [P, n]
     noise: Noise
     target: Target
-    known: Array | None = None  #: known noise variances of the new rows, in model units, [P, n]
-    calibration: tuple[Conformal, ...] = ()  #: one a target, or none
+    errors: Array | None = None  #: known noise variances of the new rows, in model units, [P, n]
+    calibration: tuple[Conformal, ...] = ()  #: one for each target, or none
 
     def mean(self) -> Array:
         """E y, [n, P]."""
@@ -127,7 +127,7 @@ class Predictive:
         return self._warped()[0].T
 
     def std(self) -> Array:
-        """The standard deviation of y, [n, P]; calibrated, such that 1.96 of them are half the width of the central 95 %."""
+        """The standard deviation of y, [n, P]; with a calibration, half the width of the central 95 % interval over 1.96."""
         if self.calibration:
             low, high = np.moveaxis(self.quantiles((0.025, 0.975)), 1, 0)
             return (high - low) / (2 * float(ndtri(0.975)))
@@ -142,7 +142,7 @@ class Predictive:
         return self.target.inverse(self.mean_f).T
 
     def latent_std(self) -> Array:
-        """The standard deviation of the latent function in the units of y, [n, P]; half a central interval under a transform."""
+        """The standard deviation of the latent function in the units of y, [n, P]; under a transform, half the 68 % interval."""
         root = np.sqrt(self.variance_f)
         if self.target.transform is None:
             return (root * self.target.scale[:, None]).T
@@ -154,8 +154,7 @@ class Predictive:
         p = np.asarray(levels, dtype=np.float64)
         parts = []
         for i in range(len(self.mean_f)):
-            wanted = self.calibration[i].level(p) if self.calibration else p
-            parts.append(self._quantile(i, wanted))
+            parts.append(self._quantile(i, self.calibration[i].level(p) if self.calibration else p))
         return np.moveaxis(self.target.inverse(np.stack(parts)), 0, -1)
 
     def cdf(self, y: Array) -> Array:
@@ -167,7 +166,7 @@ class Predictive:
         return u.T
 
     def log_density(self, y: Array) -> Array:
-        """Log p(y) by the model itself, without calibration, [n, P]; minus infinity where y cannot be."""
+        """Log p(y) for y [n, P], without calibration, [n, P]; minus infinity where y is impossible."""
         z = self.target.forward(y)
         variances, _ = self._parts()
         with np.errstate(invalid="ignore"):
@@ -177,20 +176,20 @@ class Predictive:
         return np.where(np.isfinite(value), value, -np.inf).T
 
     def sample_noise(self, f: Array, generator: np.random.Generator) -> Array:
-        """Draws of f [samples, P, n] with noise added, in model units."""
+        """Draws of f [samples, P, n] plus noise, in model units."""
         variances, weights = self._parts()
         inner = variances - self.variance_f[..., None]
         choice = np.asarray(generator.choice(len(weights), p=weights, size=f.shape))
-        chosen = np.take_along_axis(np.broadcast_to(inner, (*f.shape, len(weights))), choice[..., None], -1)[..., 0]
-        return f + np.sqrt(chosen.clip(min=0.0)) * generator.standard_normal(f.shape)
+        variance = np.take_along_axis(np.broadcast_to(inner, (*f.shape, len(weights))), choice[..., None], -1)[..., 0]
+        return f + np.sqrt(variance.clip(min=0.0)) * generator.standard_normal(f.shape)
 
     def _variance(self) -> Array:
-        return self.variance_f + self.noise.variance + (0.0 if self.known is None else self.known)
+        return self.variance_f + self.noise.variance + (0.0 if self.errors is None else self.errors)
 
     def _parts(self) -> tuple[Array, Array]:
-        """Variances [P, n, k] and weights [k] of the mixture that z is."""
+        """Variances [P, n, k] and weights [k] of the mixture of Gaussians that z has."""
         parts, log_weights = self.noise.mixture()
-        base = self.variance_f if self.known is None else self.variance_f + self.known
+        base = self.variance_f if self.errors is None else self.variance_f + self.errors
         return base[..., None] + parts, np.exp(log_weights)
 
     def _cdf(self, z: Array) -> Array:
@@ -199,12 +198,12 @@ class Predictive:
 
     def _quantile(self, i: int, p: Array) -> Array:
         """Quantiles of z_i, [n, levels]."""
-        every, weights = self._parts()
-        variances, mean = every[i], self.mean_f[i][:, None]
+        all_variances, weights = self._parts()
+        variances, mean = all_variances[i], self.mean_f[i][:, None]
         if len(weights) == 1:
             return mean + np.sqrt(variances) * ndtri(p)
         std = np.sqrt(variances)[:, None, :]
-        lower = np.minimum(p, 1 - p)  # the mixture is symmetric, and the lower tail is the accurate one
+        lower = np.minimum(p, 1 - p)  # the mixture is symmetric, and its lower tail is more accurate
         return mean - np.sign(0.5 - p) * _lower_quantile(std, weights, lower)
 
     def _lognormal(self) -> tuple[Array, Array]:
@@ -215,7 +214,7 @@ class Predictive:
             return mean, (mean * np.sqrt(np.expm1(v))).clip(max=_LARGEST)
 
     def _warped(self) -> tuple[Array, Array]:
-        """Mean and standard deviation where y is a piecewise linear function of z."""
+        """Mean and standard deviation of y as a piecewise linear function of z."""
         variances, weights = self._parts()
         mean, std = np.empty_like(self.mean_f), np.empty_like(self.mean_f)
         for i, warp in enumerate(self.target.warps):
@@ -226,18 +225,18 @@ class Predictive:
                     moments = _warped_moments(warp, centre[rows], np.sqrt(variances[i, rows, k]) * self.target.scale[i])
                     first, second = first + weight * moments[0], second + weight * moments[1]
                 mean[i, rows] = warp.inverse(centre[rows]) + first
-                std[i, rows] = np.sqrt(np.maximum(second - first**2, 0.0))  # rounding may leave it below
+                std[i, rows] = np.sqrt(np.maximum(second - first**2, 0.0))  # rounding may make it negative
         return mean, std
 
 
 def _lower_quantile(std: Array, weights: Array, p: Array) -> Array:
-    """Minus the quantiles at levels p <= 1/2 of mixtures of N(0, std^2), std [n, 1, k]: [n, levels]."""
+    """Minus the quantiles at levels p <= 1/2 of mixtures of N(0, std^2), [n, levels], from std [n, 1, k]."""
     goal = ndtri(p)
     ends = std * goal[:, None]  # the mixture's quantile lies between those of its parts
     low, high = ends.min(-1), ends.max(-1)
     x = goal / np.sqrt((weights / std**2).sum(-1))
     for _ in range(_STEPS):
-        # Newton's method on normal scores, on which a Gaussian is a straight line; halving where it leaves the bracket
+        # Newton's method on normal scores, where a Gaussian is a straight line; bisection if a step leaves the bracket
         t = x[..., None] / std
         below = (ndtr(t) * weights).sum(-1)
         density = (np.exp(-0.5 * t**2) / std * weights).sum(-1)
@@ -246,17 +245,17 @@ def _lower_quantile(std: Array, weights: Array, p: Array) -> Array:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             new = x - (score - goal) * np.exp(-0.5 * score**2) / density
         new = np.where((new >= low) & (new <= high), new, 0.5 * (low + high))
-        moved = np.abs(new - x)
+        step = np.abs(new - x)
         x = new
-        if bool((moved <= 1e-12 * np.abs(x)).all()):
+        if bool((step <= 1e-12 * np.abs(x)).all()):
             break
     return -x
 
 
 def _warped_moments(warp: Warp, mean: Array, std: Array) -> tuple[Array, Array]:
-    """E h and E h^2 of h = y - y(mean) for z ~ N(mean, std^2), both [n], y the inverse of the warp.
+    """E h and E h^2 of h = y - y(mean) for z ~ N(mean, std^2), both [n], where y is the inverse of the warp.
 
-    Exact: y is linear between knots and beyond them, and the moments of a Gaussian between two points are known.
+    This is exact: y is linear between knots and beyond them, and moments of a Gaussian on an interval have a closed form.
     """
     z, y, outside = warp.scores, warp.values, warp.slope
     slopes = np.concatenate(([1 / outside], np.diff(y) / np.diff(z), [1 / outside]))
@@ -266,7 +265,7 @@ def _warped_moments(warp: Warp, mean: Array, std: Array) -> tuple[Array, Array]:
     mass = np.diff(cdf, axis=1, prepend=np.zeros((n, 1)), append=np.ones((n, 1)))
     first = -np.diff(pdf, axis=1, prepend=np.zeros((n, 1)), append=np.zeros((n, 1)))
     second = mass - np.diff(t * pdf, axis=1, prepend=np.zeros((n, 1)), append=np.zeros((n, 1)))
-    corner = np.concatenate(([0], np.arange(len(z))))  # a knot of every piece
+    corner = np.concatenate(([0], np.arange(len(z))))  # one knot of each piece
     level = y[corner] + slopes * (mean[:, None] - z[corner]) - warp.inverse(mean)[:, None]
     slope = slopes * std[:, None]
     one = (level * mass + slope * first).sum(1)

@@ -4,80 +4,73 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import gpytorch
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from harmonicgp._validation import whole_number
-from harmonicgp.actions import Action
 from harmonicgp.estimators.base import TableEstimator
 from harmonicgp.estimators.fitting import fit_model
 from harmonicgp.estimators.predictive import Noise, Predictive
 from harmonicgp.estimators.validation import compare_noise, validate_regression
-from harmonicgp.groups import Resolution
-from harmonicgp.likelihoods.observation import Bound
-from harmonicgp.symmetry.options import RegressionOptions, check_options, check_regression_options, fresh_seed
-from harmonicgp.symmetry.settings import regression_settings
-from harmonicgp.tables.arrays import n_rows
-from harmonicgp.tables.encoder import Missing
-from harmonicgp.tables.inputs import Array
+from harmonicgp.symmetry.options import RegressionOptions, check_options, fresh_seed
+from harmonicgp.symmetry.settings import ModelSettings
+from harmonicgp.tables.columns import Array
 from harmonicgp.tables.preprocessing import RegressionPreprocessing
-from harmonicgp.tables.targets import Transform
-from harmonicgp.training import Callback
 
-#: Rows up to which `sample_y` draws from the covariance.
+#: Up to this many rows `sample_y` draws from the covariance.
 MAX_DRAWN = 2_000
-#: Rows at which `return_cov` is refused.
+#: Rows of a covariance (`return_cov`), at most.
 MAX_COVARIANCE = 10_000
 
 
-class HarmonicGPRegressor(RegressorMixin, TableEstimator):
-    """Gaussian process regression: `fit`, then `predict` y with error bars, in its own units.
+class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
+    """Gaussian process regression: `fit` to rows X and targets y, then `predict` y with error bars.
 
-    The defaults need no tuning: columns are standardised, skewed ones warped if that helps, and the symmetry that does best in
-    short fits at equal cost is chosen (`symmetry_` tells it, `print(gp.symmetry_)` shows the table). Up to 2,000 rows the model
-    is an exact Gaussian process.
+    The defaults need no tuning. Columns are standardised, and skewed columns are warped if that helps. Short fits at equal cost
+    choose the symmetry; `print(gp.symmetry_)` shows the comparison. Up to 2,000 rows the model is an exact Gaussian process.
 
     Args:
         kernel: "matern32" (default), "rbf", "matern12", "matern52", or a GPyTorch kernel, which sees standardised columns.
         symmetry: "auto"; None for one block of inducing points; or an action of `harmonicgp.actions` on the columns.
-        n_inducing: inducing points in each block; "auto" by the size of the data.
+        n_inducing: inducing points in each block; "auto" chooses by the size of the data.
         share_inducing: whether blocks share their inducing points.
         resolution: "complex" or "real", see `docs/kernels.md`.
         posterior: "auto", "block" (independent blocks) or "joint".
         bound: "tight" or "elbo".
-        warp: "auto", None, or "quantile": transform skewed columns to normal first.
-        columns: what columns mean: {"lon": "longitude", "lat": "latitude", "hour": ("periodic", 24)}, by name or number; or
-            ("image", (height, width)) for rows that are images.
-        missing: "refuse" missing inputs of a table, or "impute" them.
+        warp: "auto", None, or "quantile", which transforms skewed columns to normal.
+        columns: kinds of columns by name or number: {"lon": "longitude", "lat": "latitude", "hour": ("periodic", 24)}; or
+            ("image", (height, width)) if every row is an image.
+        missing: "refuse" raises an error for missing inputs of a table; "impute" replaces them.
         likelihood: "gaussian" noise, or "student_t" for outliers.
         target_transform: None, "log" or "quantile".
-        calibration: "auto": where error bars did not cover as they say on the rows held out (up to 2,000 rows: each row in
-            turn), their levels are recalibrated; "conformal": always, and those rows stay out of the posterior; None: never.
-        neighbours: how many of the nearest training rows correct a prediction for what the inducing points miss; "auto": as many
-            as held-out rows ask for, or none. A model with neighbours keeps its training rows, also in its file; 0: none
-            (an exact model keeps all inputs, whatever this is).
+        calibration: "auto" recalibrates the levels of error bars if they do not cover as they should on the held-out rows (up to
+            2,000 rows, on leave-one-out predictions); "conformal" always does, and held-out rows stay out of the posterior;
+            None never does.
+        neighbours: how many of the nearest training rows correct a prediction for what the inducing points miss. "auto" chooses
+            the number by held-out rows; 0 uses none. A model with neighbours keeps its training rows, also in its file. An exact
+            model keeps all inputs in any case.
         max_steps: training steps, at most.
-        batch_size: rows of a step.
-        learning_rate: Adam's, for inducing points and hyper-parameters.
-        time_budget: seconds for the whole fit. It is cut short where needed; with neighbours it goes on while that helps, and
-            `notes_` says if it ended early. No longer repeatable bit for bit.
-        validation_fraction: share of rows (at most 4,000) that training leaves out, to watch and to set the noise; the final
-            posterior sees them, unless calibration needs them apart.
-        early_stopping: cool down as soon as the bound on those rows no longer rises.
-        checkpoint_dir: a folder; a fit that was killed goes on from there when it is started again.
-        callbacks: functions of a dict for every step; one that returns True stops the training.
+        batch_size: rows of a training step.
+        learning_rate: the learning rate of Adam, for inducing points and hyper-parameters.
+        time_budget: seconds for the whole fit, which is shortened if necessary. With neighbours it goes on as long as that helps;
+            `notes_` says if it ended early. The result is then not reproducible bit for bit.
+        validation_fraction: share of rows (at most 4,000) held out from training, to monitor it and to set the noise. The final
+            posterior uses them, unless the calibration needs them.
+        early_stopping: end the training when the bound on held-out rows no longer rises.
+        checkpoint_dir: a folder for checkpoints. If a fit is killed, the same call continues from there.
+        callbacks: functions that are called with a dict at every step; training stops if one returns True.
         dtype: "float32", "float64", or "auto": float64 up to 2,000 rows.
-        device: "cpu", "cuda", or "auto" for CUDA where there is one. Untested on CUDA. Predictions are NumPy arrays, and files
+        device: "cpu", "cuda", or "auto" for CUDA if it is available. Untested on CUDA. Predictions are NumPy arrays, and files
             are read on the CPU.
         random_state: a seed.
-        progress: a bar, on a terminal.
+        progress: whether to show a progress bar on a terminal.
+
+    Fitted attributes end in `_`, such as `symmetry_`, `kernel_` and `notes_`; `harmonicgp.estimators.base.TableEstimator` lists
+    them.
 
     Examples:
         >>> import numpy as np
@@ -90,64 +83,8 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator):
 
     preprocessing_: RegressionPreprocessing
 
-    def __init__(
-        self,
-        kernel: str | gpytorch.kernels.Kernel = "matern32",
-        symmetry: str | Action | None = "auto",
-        n_inducing: int | str = "auto",
-        share_inducing: bool = True,
-        resolution: Resolution = "complex",
-        posterior: str = "auto",
-        bound: Bound = "tight",
-        warp: str | None = "auto",
-        columns: Any = None,
-        missing: Missing = "refuse",
-        likelihood: str = "gaussian",
-        target_transform: Transform | None = None,
-        calibration: str | None = "auto",
-        neighbours: int | str = "auto",
-        max_steps: int = 400,
-        batch_size: int = 1024,
-        learning_rate: float = 0.05,
-        time_budget: float | None = None,
-        validation_fraction: float = 0.1,
-        early_stopping: bool = True,
-        checkpoint_dir: str | Path | None = None,
-        callbacks: Sequence[Callback] | None = None,
-        dtype: str = "auto",
-        device: str = "cpu",
-        random_state: int | np.random.RandomState | None = 0,
-        progress: bool = True,
-    ) -> None:
-        self.kernel = kernel
-        self.symmetry = symmetry
-        self.n_inducing = n_inducing
-        self.share_inducing = share_inducing
-        self.resolution = resolution
-        self.posterior = posterior
-        self.bound = bound
-        self.warp = warp
-        self.columns = columns
-        self.missing = missing
-        self.likelihood = likelihood
-        self.target_transform = target_transform
-        self.calibration = calibration
-        self.neighbours = neighbours
-        self.max_steps = max_steps
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.time_budget = time_budget
-        self.validation_fraction = validation_fraction
-        self.early_stopping = early_stopping
-        self.checkpoint_dir = checkpoint_dir
-        self.callbacks = callbacks
-        self.dtype = dtype
-        self.device = device
-        self.random_state = random_state
-        self.progress = progress
-
     def __sklearn_tags__(self) -> Any:
-        """Several targets at once are fine."""
+        """Tell scikit-learn that several targets are allowed."""
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
@@ -155,43 +92,40 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None, noise_std: Any = None) -> HarmonicGPRegressor:
         """Fit to rows X [N, d] and targets y [N] or [N, P].
 
-        A `sample_weight` of two is two equal rows. `noise_std` [N] are known errors of y, in its units; noise beyond them is
-        learned.
+        A `sample_weight` of two counts as two equal rows. `noise_std` [N] holds known standard errors of y, in its units; further
+        noise is learned.
         """
-        start, options = time.perf_counter(), self._options()
-        check_options(options)
-        check_regression_options(options, noise_std)
+        start = time.perf_counter()
+        check_options(self, noise_std)
         reader = copy.copy(self)
         preprocessing, rows = RegressionPreprocessing.fit(
-            X, y, reader, columns=options.columns, missing=options.missing, transform=options.target_transform,
+            X, y, reader, columns=self.columns, missing=self.missing, transform=self.target_transform,
             sample_weight=sample_weight, noise_std=noise_std,
         )  # fmt: skip
         data = preprocessing.model_rows(rows)
-        settings = regression_settings(options, preprocessing, data, start)
-        model, held_out = fit_model(data, settings, keep_out=options.calibration == "conformal")
-        model = validate_regression(model, held_out, data, rows.y, preprocessing.target, options.calibration)
-        self.model_ = compare_noise(model, data, preprocessing.target_names)
-        self.preprocessing_ = preprocessing
-        self._take_names(reader)
+        settings = ModelSettings.of(self, preprocessing, len(data), start)
+        model, held_out = fit_model(data, settings, keep_out=self.calibration == "conformal")
+        model = validate_regression(model, held_out, data, rows.y, preprocessing.target, self.calibration)
+        self._set_fitted(preprocessing, compare_noise(model, data, preprocessing.target_names))
+        self._set_names(reader)
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, noise_std: Any = None) -> HarmonicGPRegressor:
-        """New rows for the posterior; scaling, symmetry, kernel and noise stay. The first call is `fit`.
+        """Add new rows to the posterior; scaling, symmetry, kernel and noise stay the same. The first call is `fit`.
 
-        For one block or a joint posterior the result is just what all rows together would give at these parameters; with
-        independent blocks (`posterior="block"`) the earlier rows' coupling between blocks is forgotten.
+        For one block or a joint posterior, the result is that of all rows together at these parameters. With independent blocks
+        (`posterior="block"`), the coupling between blocks by earlier rows is lost.
         """
         if not hasattr(self, "model_"):
             return self.fit(X, y, sample_weight, noise_std)
-        check_regression_options(self._options(), noise_std)
+        check_options(self, noise_std)
         preprocessing, rows = self.preprocessing_.read(X, y, self, self.unused_names(), sample_weight, noise_std)
-        self.model_ = self.model_.absorb(preprocessing.model_rows(rows))
-        self.preprocessing_ = preprocessing
+        self._set_fitted(preprocessing, self.model_.absorb(preprocessing.model_rows(rows)))
         return self
 
     @property
     def noise_name_(self) -> str | None:
-        """The name of the known errors, where they were given."""
+        """The name of the known errors of the fit, if there were any."""
         return self.preprocessing_.noise_name
 
     @property
@@ -200,52 +134,49 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator):
         return np.sqrt(Noise.of(self.likelihood_).variance) * self.preprocessing_.component_scale
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, noise_std: Any = None) -> Any:
-        """The mean of y at X: [n], or [n, P]; with its standard deviation, or its covariance [n, n] ([P, n, n]), noise included.
+        """The mean of y at X, [n] or [n, P]; with the standard deviation in that shape, or the covariance [n, n] or [P, n, n].
 
-        `noise_std` [n] are known errors of the new measurements, added to the learned noise.
+        Both include the noise. `noise_std` [n] holds known errors of the new measurements, which are added to the learned noise.
         """
         if return_cov:
             if return_std:
-                raise ValueError("ask for return_std or for return_cov, not for both.")
+                raise ValueError("set return_std or return_cov, not both.")
             return self._covariance(X, noise_std)
-        errors = self._errors(noise_std)
-        return self._mean_and_std(X, Predictive.mean, Predictive.std if return_std else None, errors)
+        functions = [lambda p, _: p.mean(), lambda p, _: p.std()]
+        return self._for_rows(X, *functions[: 2 if return_std else 1], noise_std=noise_std)
 
     def predict_f(self, X: Any, return_std: bool = False) -> Any:
-        """The latent function, without noise, in the units of y (its median there, under a target_transform)."""
-        return self._mean_and_std(X, Predictive.latent_mean, Predictive.latent_std if return_std else None)
+        """The latent function f in the units of y, [n] or [n, P], and its standard deviation; the median under a transform."""
+        functions = [lambda p, _: p.latent_mean(), lambda p, _: p.latent_std()]
+        return self._for_rows(X, *functions[: 2 if return_std else 1])
 
     def predict_quantiles(self, X: Any, levels: Sequence[float] = (0.025, 0.5, 0.975), noise_std: Any = None) -> Array:
         """Quantiles of y, [n, levels] or [n, levels, P]; `noise_std` as in `predict`."""
         p = np.atleast_1d(np.asarray(levels, dtype=np.float64))
         if p.ndim != 1 or not ((p > 0) & (p < 1)).all():
             raise ValueError(f"levels must be numbers between 0 and 1, such as (0.025, 0.975); got {levels!r}.")
-        errors = self._errors(noise_std)
-        parts = [predictive.quantiles(p) for _, predictive in self._predictives(X, errors)]
-        return self.preprocessing_.shape(np.concatenate(parts))
+        return self._for_rows(X, lambda predictive, _: predictive.quantiles(p), noise_std=noise_std)
 
     def log_density(self, X: Any, y: Any, noise_std: Any = None) -> Array:
-        """Log p(y | X, data) of each row in the units of y, [n] or [n, P]; by the model itself, without calibration."""
-        targets, errors = self._targets(y), self._errors(noise_std)
-        parts = [p.log_density(targets[part]) for part, p in self._predictives(X, errors, targets)]
-        return self.preprocessing_.shape(np.concatenate(parts))
+        """Log p(y | X, data) of each row in the units of y, [n] or [n, P], without calibration."""
+        targets = self._targets(X, y)
+        return self._for_rows(X, lambda p, rows: p.log_density(targets[rows]), noise_std=noise_std)
 
     def pit(self, X: Any, y: Any, noise_std: Any = None) -> Array:
-        """P(Y <= y | X, data) of each row, [n] or [n, P]: evenly spread if the error bars are right."""
-        targets, errors = self._targets(y), self._errors(noise_std)
-        parts = [p.cdf(targets[part]) for part, p in self._predictives(X, errors, targets)]
-        return self.preprocessing_.shape(np.concatenate(parts))
+        """P(Y <= y | X, data) of each row, [n] or [n, P]; uniformly distributed if the error bars are right."""
+        targets = self._targets(X, y)
+        return self._for_rows(X, lambda p, rows: p.cdf(targets[rows]), noise_std=noise_std)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, noise: bool = True) -> Array:
-        """Draws of y at X, jointly over its rows: [n, samples] or [n, P, samples]; of f with `noise=False`.
+        """Joint draws of y at the rows of X, [n, samples] or [n, P, samples]; of f with `noise=False`.
 
-        Up to 2,000 rows they come from the covariance; for more, functions are drawn first (`docs/inference.md`).
+        Up to 2,000 rows the draws use the covariance; for more rows, they are sample paths (`docs/inference.md`).
         """
         check_is_fitted(self, "model_")
         n_samples = whole_number(n_samples, "n_samples", 1)
         seed = fresh_seed(random_state)
         generator = np.random.default_rng(seed)
-        paths = None if n_rows(X) <= MAX_DRAWN else self.model_.paths(n_samples, seed)
+        paths = None if len(X) <= MAX_DRAWN else self.model_.paths(n_samples, seed)
         parts = []
         for _, rows in self._batches(X):
             f = self.model_.joint_draws(rows, n_samples, generator) if paths is None else paths(rows)
@@ -258,43 +189,33 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator):
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _options(self) -> RegressionOptions:
-        return RegressionOptions(**{each.name: getattr(self, each.name) for each in fields(RegressionOptions)})
-
-    def _targets(self, y: Any) -> Array:
+    def _targets(self, X: Any, y: Any) -> Array:
+        """Observed targets [n, P] of the rows of X."""
         check_is_fitted(self, "model_")
-        return self.preprocessing_.targets(y)
+        targets = self.preprocessing_.targets(y)
+        if len(targets) != len(X):
+            raise ValueError(f"y has {len(targets)} rows, X has {len(X)}.")
+        return targets
 
-    def _errors(self, noise_std: Any) -> Array | None:
-        """Known noise variances of new rows in model units, [P, n]."""
+    def _errors(self, X: Any, noise_std: Any) -> Array | None:
+        """Known noise variances of the rows of X in model units, [P, n]."""
         check_is_fitted(self, "model_")
         if noise_std is None:
             return None
-        check_regression_options(self._options(), noise_std)
-        return self.preprocessing_.noise_variances(noise_std)
+        check_options(self, noise_std)
+        errors = self.preprocessing_.noise_variances(noise_std)
+        if errors.shape[1] != len(X):
+            raise ValueError(f"noise_std has {errors.shape[1]} rows, X has {len(X)}.")
+        return errors
 
-    def _mean_and_std(
-        self,
-        X: Any,
-        mean: Callable[[Predictive], Array],
-        std: Callable[[Predictive], Array] | None,
-        errors: Array | None = None,
-    ) -> Any:
-        """Two functions of the distributions at all rows of X, from one pass; the first alone where `std` is None."""
-        functions = [mean] if std is None else [mean, std]
-        parts = [[function(p) for function in functions] for _, p in self._predictives(X, errors)]
-        values = [self.preprocessing_.shape(np.concatenate(column)) for column in zip(*parts, strict=True)]
-        return values[0] if std is None else tuple(values)
-
-    def _predictives(
-        self, X: Any, errors: Array | None = None, y: Array | None = None
-    ) -> Iterator[tuple[slice, Predictive]]:
-        """The distribution of y for the rows of X, piece by piece; `errors` and `y` must have as many rows."""
-        for given, name in ((errors, "noise_std"), (None if y is None else y.T, "y")):
-            if given is not None and given.shape[1] != n_rows(X):
-                raise ValueError(f"{name} has {given.shape[1]} rows, X has {n_rows(X)}.")
+    def _for_rows(self, X: Any, *functions: Callable[[Predictive, slice], Array], noise_std: Any = None) -> Any:
+        """The values of functions of the predictive distribution and of the row numbers, for all rows of X in one pass."""
+        errors, parts = self._errors(X, noise_std), []
         for part, rows in self._batches(X):
-            yield part, self._predictive(*self.model_.moments(rows), None if errors is None else errors[:, part])
+            predictive = self._predictive(*self.model_.moments(rows), None if errors is None else errors[:, part])
+            parts.append([function(predictive, part) for function in functions])
+        values = [self.preprocessing_.shape(np.concatenate(arrays)) for arrays in zip(*parts, strict=True)]
+        return values[0] if len(values) == 1 else tuple(values)
 
     def _predictive(self, mean: Array, variance: Array, errors: Array | None = None) -> Predictive:
         model = self.model_
@@ -303,19 +224,17 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator):
         )
 
     def _covariance(self, X: Any, noise_std: Any) -> tuple[Array, Array]:
-        rows, errors = self._encode(X), self._errors(noise_std)
+        rows, errors = self._encode(X), self._errors(X, noise_std)
         target = self.preprocessing_.target
         if target.transform is not None:
-            raise ValueError("return_cov is for targets without a target_transform: draw with sample_y instead.")
+            raise ValueError("return_cov needs target_transform=None: use sample_y instead.")
         if len(rows) > MAX_COVARIANCE:
             raise ValueError(
-                f"the covariance of {len(rows)} rows is too large: ask for {MAX_COVARIANCE} at most, or use sample_y."
+                f"the covariance of {len(rows)} rows is too large: pass at most {MAX_COVARIANCE} rows, or use sample_y."
             )
         mean, cov = self.model_.covariance(rows)
         K = cov + Noise.of(self.likelihood_).variance * np.eye(len(rows))
         if errors is not None:
-            if errors.shape[1] != len(rows):
-                raise ValueError(f"noise_std has {errors.shape[1]} rows, X has {len(rows)}.")
             K[:, np.arange(len(rows)), np.arange(len(rows))] += errors
         K = K * target.scale[:, None, None] ** 2
         return self.preprocessing_.shape(target.inverse(mean).T), K[0] if self.preprocessing_.flat else K

@@ -1,10 +1,10 @@
-"""One file for a model: safetensors with a JSON header. Loading runs nothing that the file brings."""
+"""Model files: safetensors with a JSON header. Loading a file runs no code from it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,7 +22,7 @@ from harmonicgp.inference.closed_form import StreamedPosterior
 from harmonicgp.inference.neighbours import NeighbourPredictor
 from harmonicgp.inference.posterior import Family, Posterior
 from harmonicgp.inference.prediction import Predictor
-from harmonicgp.io.container import ModelFileError, read_container, write_container
+from harmonicgp.io.container import ModelFileError, read_container
 from harmonicgp.io.specs import (
     action_spec,
     build_action,
@@ -31,10 +31,10 @@ from harmonicgp.io.specs import (
     kernel_spec,
     likelihood_spec,
 )
-from harmonicgp.symmetry.candidates import Candidate
-from harmonicgp.symmetry.choice import Origin, SymmetryChoice
-from harmonicgp.symmetry.options import ModelOptions, RegressionOptions
-from harmonicgp.tables.inputs import Array, Inputs
+from harmonicgp.symmetry.choice import SymmetryChoice
+from harmonicgp.symmetry.options import ModelOptions, RegressionOptions, bound_of
+from harmonicgp.tables.columns import Array
+from harmonicgp.tables.inputs import Inputs
 from harmonicgp.tables.preprocessing import (
     ClassificationPreprocessing,
     ColumnEncoding,
@@ -44,18 +44,11 @@ from harmonicgp.tables.preprocessing import (
 from harmonicgp.tables.targets import Target
 
 FORMAT = 1
-#: Fields of a fitted model that are plain values, by their names in the file.
+#: Fields of a fitted model that are plain values, by name in the file.
 _PLAIN = {
-    "elbo_": "elbo",
-    "modelled_cost_": "modelled_cost",
-    "history_": "history",
-    "timings_": "timings",
-    "notes_": "notes",
-    "warnings_": "warnings",
-    "ranges_": "ranges",
-    "validation_": "validation",
-    "_seed": "seed",
-}
+    f"{name}_": name
+    for name in ("elbo", "modelled_cost", "history", "timings", "notes", "warnings", "ranges", "validation")
+} | {"_seed": "seed"}
 #: Other plain values of the file.
 _OTHERS = ("n_steps_", "n_features_in_", "encoded_names_", "target_names_", "_one")
 _OPTIONS: dict[str, type[ModelOptions]] = {
@@ -66,7 +59,7 @@ _OPTIONS: dict[str, type[ModelOptions]] = {
 
 @dataclass(frozen=True)
 class ModelFile:
-    """What a file holds: an estimator's arguments, and the values of its fit."""
+    """The content of a model file: the arguments of an estimator, and the values of its fit."""
 
     estimator: str  #: the name of its class
     arguments: dict[str, Any]
@@ -76,23 +69,18 @@ class ModelFile:
     feature_names: list[str] | None
 
 
-def write_model(path: Path, file: ModelFile) -> None:
-    """Write a file, whole or not at all."""
-    write_container(path, "model", FORMAT, *pack(file))
-
-
 def read_model(path: str | Path) -> ModelFile:
-    """What `write_model` wrote, on the CPU."""
+    """The content of a model file, with tensors on the CPU."""
     container = read_container(Path(path), "model", FORMAT)
     try:
         return unpack(container.header, container.tensors)
     except (KeyError, TypeError, IndexError, AttributeError, ValueError, RuntimeError) as error:
-        reason = " ".join(f"{error!r}".split())  # torch's take several lines
+        reason = " ".join(f"{error!r}".split())  # errors of PyTorch may have several lines
         raise ModelFileError(f"{path} is not a model that this version of harmonicgp can read: {reason}") from error
 
 
 def pack(file: ModelFile) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A JSON header and tensors, on the CPU."""
+    """A JSON header and tensors on the CPU."""
     model, preprocessing = file.model, file.preprocessing
     columns = preprocessing.columns.state()
     others = (len(model.history), file.n_features, columns["names"], preprocessing.target_names, preprocessing.flat)
@@ -111,12 +99,12 @@ def pack(file: ModelFile) -> tuple[dict[str, Any], dict[str, Tensor]]:
     for part, more in (_pack_model(model), _pack_targets(preprocessing, model.calibration)):
         header, tensors = header | part, tensors | more
     if isinstance(file.arguments["kernel"], gpytorch.kernels.Kernel):
-        tensors |= _named("argument.", file.arguments["kernel"].state_dict())
+        tensors |= _with_prefix("argument.", file.arguments["kernel"].state_dict())
     return header, {name: tensor.cpu() for name, tensor in tensors.items()}
 
 
 def unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ModelFile:
-    """What `pack` took apart, on the CPU."""
+    """The inverse of `pack`, on the CPU."""
     with torch.device("cpu"):  # GPyTorch makes parameters on the default device
         return _unpack(header, tensors)
 
@@ -130,10 +118,10 @@ def _unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ModelFi
     columns = {"table": header["table"], "names": plain["encoded_names_"], "kinds": header["column_kinds"]}
     encoding = ColumnEncoding.from_state(columns, image_size(options.columns))
     preprocessing = _unpack_targets(options, encoding, plain, header, tensors)
-    values: dict[str, Any] = {"notes": [], "ranges": None, "modelled_cost": math.nan}  # which older files do not have
+    values: dict[str, Any] = {"notes": [], "ranges": None, "modelled_cost": math.nan}  # for files of older versions
     values |= {field: plain[name] for name, field in _PLAIN.items() if name in plain}
     calibration = tuple(Conformal(*tensors[f"calibration.{i}"].numpy()) for i in range(header.get("calibration", 0)))
-    model = _unpack_model(header, tensors, {**values, "calibration": calibration, "bound": options.bound_used})
+    model = _unpack_model(header, tensors, {**values, "calibration": calibration, "bound": bound_of(options)})
     return ModelFile(
         header["estimator"], arguments, preprocessing, model, plain["n_features_in_"], header["feature_names"]
     )
@@ -144,7 +132,7 @@ def _pack_model(model: FittedModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
     posterior = predictor.posterior
     if isinstance(posterior, StreamedPosterior):
         raise ValueError(
-            'a joint posterior of this size lives on the training data and cannot be saved: fit with posterior="block", or '
+            'a joint posterior of this size needs the training data and cannot be saved: fit with posterior="block", or '
             "with fewer inducing points."
         )
     inputs, arrays = model.inputs.state()
@@ -156,12 +144,12 @@ def _pack_model(model: FittedModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "likelihood": likelihood_spec(model.likelihood),
         "features": _features_header(predictor.features),
         "posterior": {"family": posterior.family, "stacks": len(posterior.means)},
-        "symmetry": _symmetry_header(model.choice),
+        "symmetry": model.choice.state(),
     }
-    # The predictor's own features: with its whitened ones they are what predictions were made of.
+    # The kernel of the predictor, with which predictions are made.
     kernel = predictor.features.view.kernel  # type: ignore[attr-defined]
-    tensors = _from_arrays("inputs.", arrays) | {"Z": Z}
-    tensors |= _named("kernel.", kernel.state_dict()) | _named("likelihood.", model.likelihood.state_dict())
+    tensors = _with_prefix("inputs.", arrays) | {"Z": Z}
+    tensors |= _with_prefix("kernel.", kernel.state_dict()) | _with_prefix("likelihood.", model.likelihood.state_dict())
     for i, (mean, Lambda) in enumerate(zip(posterior.means, posterior.precisions, strict=True)):
         tensors |= {f"posterior.mean.{i}": mean, f"posterior.precision.{i}": Lambda}
     if isinstance(predictor, NeighbourPredictor):
@@ -177,7 +165,8 @@ def _unpack_model(header: Mapping[str, Any], tensors: Mapping[str, Tensor], valu
     kernel, likelihood = build_kernel(header["kernel"]), build_likelihood(header["likelihood"])
     kernel.load_state_dict(_tensors(tensors, "kernel."))
     likelihood.load_state_dict(_tensors(tensors, "likelihood."))
-    features = _features(header["features"], kernel, tensors["Z"])
+    action = build_action(header["features"].get("action"))
+    features = _features(header["features"], kernel, action, tensors["Z"])
     stacks, family = range(header["posterior"]["stacks"]), header["posterior"]["family"]
     if family not in get_args(Family):
         raise KeyError(family)
@@ -197,7 +186,7 @@ def _unpack_model(header: Mapping[str, Any], tensors: Mapping[str, Tensor], valu
         predictor=predictor,
         kernel=kernel,
         likelihood=likelihood,
-        choice=_symmetry(header["symmetry"], header["features"]),
+        choice=SymmetryChoice.from_state(header["symmetry"], action),
         **values,
     )
 
@@ -211,7 +200,7 @@ def _pack_targets(
         return {"classes": {"dtype": dtype, "values": classes.tolist()}}, {}
     target, arrays = preprocessing.target.state()
     header = {"target": target, "noise_name": preprocessing.noise_name, "calibration": len(calibration)}
-    tensors = _from_arrays("target.", arrays)
+    tensors = _with_prefix("target.", arrays)
     for i, c in enumerate(calibration):
         weights = np.ones(len(c.pit)) if c.weights is None else c.weights
         tensors[f"calibration.{i}"] = torch.from_numpy(np.stack((c.pit, weights)))
@@ -236,7 +225,7 @@ def _unpack_targets(
 
 
 def _arguments(arguments: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """The constructor's arguments as JSON; callbacks and a folder of the machine that fitted are not kept."""
+    """The constructor arguments as JSON, without callbacks and the folder of checkpoints."""
     arguments = {**arguments, "callbacks": None, "checkpoint_dir": None}
     if isinstance(arguments["kernel"], gpytorch.kernels.Kernel):
         arguments["kernel"] = kernel_spec(arguments["kernel"])
@@ -267,33 +256,6 @@ def _read_arguments(header: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any
     return arguments
 
 
-def write_choice(path: Path, fingerprint: str, choice: SymmetryChoice, n_inducing: int) -> None:
-    """Keep the choice of a fit beside its checkpoints: a fit that goes on does not choose again."""
-    header = {
-        "fingerprint": fingerprint,
-        "symmetry": _symmetry_header(choice),
-        "action": action_spec(choice.action),
-        "n_inducing": n_inducing,
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_container(path, "choice", FORMAT, header, {})
-
-
-def read_choice(path: Path, fingerprint: str) -> tuple[SymmetryChoice, int] | None:
-    """The choice of an earlier run of the same fit, or None."""
-    if not path.exists():
-        return None
-    try:
-        header = read_container(path, "choice", FORMAT).header
-    except ModelFileError as error:
-        raise ModelFileError(f"{error} Delete the file to start the fit anew.") from None
-    if header["fingerprint"] != fingerprint:
-        return None
-    choice = _symmetry(header["symmetry"], {"class": "sparse"})
-    choice.action = build_action(header["action"])
-    return choice, int(header["n_inducing"])
-
-
 def _features_header(features: Features) -> dict[str, Any]:
     if isinstance(features, HarmonicFeatures):
         return {
@@ -305,44 +267,12 @@ def _features_header(features: Features) -> dict[str, Any]:
     return {"class": "sparse"}
 
 
-def _features(header: Mapping[str, Any], kernel: gpytorch.kernels.Kernel, Z: Tensor) -> Features:
+def _features(header: Mapping[str, Any], kernel: gpytorch.kernels.Kernel, action: Action | None, Z: Tensor) -> Features:
     if header["class"] == "sparse":
         return SparseFeatures(kernel, Z)
-    action = build_action(header["action"])
     if action is None:
         raise KeyError("action")
     return HarmonicFeatures(kernel, action, Z, header["resolution"], header["frequencies"], check=False)
-
-
-def _symmetry_header(choice: SymmetryChoice) -> dict[str, Any]:
-    candidate = asdict(choice.candidate) | {"declared": None}
-    declared = None if choice.candidate.declared is None else action_spec(choice.candidate.declared)
-    return {
-        "candidate": candidate,
-        "declared": declared,
-        "table": choice.table,
-        "reason": choice.reason,
-        "cost": choice.cost,
-        "origin": choice.origin,
-    }
-
-
-def _symmetry(header: Mapping[str, Any], features: Mapping[str, Any]) -> SymmetryChoice:
-    declared = None if header["declared"] is None else build_action(header["declared"])
-    fields = dict(header["candidate"])
-    periods = tuple((int(j), float(period)) for j, period in fields.get("periods", ()))
-    candidate = Candidate(**(fields | {"declared": declared, "periods": periods}))
-    action = build_action(features["action"]) if features["class"] == "harmonic" else None
-    table, reason = list(header["table"]), header["reason"]
-    origin: Any = header.get("origin") or _origin(table, reason)
-    if origin not in get_args(Origin):
-        raise KeyError(origin)
-    return SymmetryChoice(candidate, action, table, reason, header["cost"], origin=origin)
-
-
-def _origin(table: list[Any], reason: str) -> str:
-    """Where a choice comes from, of a file that does not say so."""
-    return "search" if table else {"as asked": "asked", "a kernel of your own": "kernel"}.get(reason, "few rows")
 
 
 def _dtype_name(name: str) -> str:
@@ -359,9 +289,8 @@ def _arrays(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Array]:
     return {name: value.numpy() for name, value in _tensors(tensors, prefix).items()}
 
 
-def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {prefix + name: value for name, value in tensors.items()}
-
-
-def _from_arrays(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Tensor]:
-    return {prefix + name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
+def _with_prefix(prefix: str, values: Mapping[str, Tensor | Array]) -> dict[str, Tensor]:
+    tensors = {}
+    for name, value in values.items():
+        tensors[prefix + name] = value if isinstance(value, Tensor) else torch.from_numpy(np.ascontiguousarray(value))
+    return tensors

@@ -1,4 +1,4 @@
-"""The case of a report: a fitted model, rows, targets, scores, and a sample of the rows to draw."""
+"""The data of a report: a fitted model, rows, targets, scores, and a sample of the rows for pictures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 
 from harmonicgp.report.novelty import Novelty, ignore_unseen
 from harmonicgp.report.scores import (
-    Array,
     ClassificationScores,
     Scores,
     Table,
@@ -23,26 +22,27 @@ from harmonicgp.report.scores import (
     take,
     target_names,
 )
+from harmonicgp.tables.columns import Array
 
 MOST_POINTS = 5000
 MOST_TARGETS = 6  #: targets with pictures of their own
 
 
 def is_exact(model: Any) -> bool:
-    """Whether a model has an inducing point at every row of its fit, as small tables under Gaussian noise have."""
+    """Whether a model is an exact GP, with an inducing point at every row, as for small tables with Gaussian noise."""
     symmetry = getattr(model, "symmetry_", None)
     if getattr(model, "likelihood", None) != "gaussian" or getattr(symmetry, "action", None):
         return False
     if (validation := getattr(model, "validation_", None)) is not None:
         return bool(validation.get("method") == "leave-one-out")
-    if getattr(model, "n_inducing", None) != "auto":  # files of older versions hold no scores of exact models
+    if getattr(model, "n_inducing", None) != "auto":  # files of older versions have no scores for exact models
         return False
     return getattr(symmetry, "origin", None) == "few rows" or (getattr(model, "validation_fraction", None) or 0) > 0
 
 
 @dataclass(frozen=True)
 class Case:
-    """A fitted model and the rows it is scored on. Pictures show the rows `sample`, at most 5000."""
+    """A fitted model, and the rows on which it is scored. Pictures show the rows `sample`, at most 5,000."""
 
     model: Any
     table: Table
@@ -56,7 +56,7 @@ class Case:
 
     @classmethod
     def of(cls, model: Any, X: Any, y: Any, noise_std: Any = None) -> Case:
-        """Score the model and draw the sample."""
+        """Score the model on rows X, y and draw the sample."""
         table, classes = as_table(X), None
         if hasattr(model, "predict_proba"):
             classes = np.asarray(model.classes_).tolist()
@@ -74,23 +74,23 @@ class Case:
         return cls(model, table, values, names, classes, scores, sample, novelty, as_errors(noise_std))
 
     def fact(self, name: str, default: Any) -> Any:
-        """A public attribute of the model, or the default where the model lacks it."""
+        """A public attribute of the model, or the default if the model lacks it or it is None."""
         value = getattr(self.model, name, None)
         return default if value is None else value
 
     @property
     def origin(self) -> str | None:
-        """Where the model's symmetry comes from; None for a model without one."""
+        """The origin of the model's symmetry; None for a model without a symmetry."""
         return getattr(self.fact("symmetry_", None), "origin", None)
 
     @property
     def exact(self) -> bool:
-        """Whether the model is exact."""
+        """Whether the model is an exact GP."""
         return is_exact(self.model)
 
     @property
     def encoded_names(self) -> list[str]:
-        """The names of the model's columns."""
+        """The names of the encoded columns of the model."""
         return [str(name) for name in self.fact("encoded_names_", [])]
 
     @property
@@ -100,7 +100,7 @@ class Case:
 
     @property
     def shown_targets(self) -> list[str]:
-        """The targets that have pictures of their own: the first few."""
+        """The first few targets, which have their own pictures."""
         return self.names[:MOST_TARGETS]
 
     @property
@@ -109,7 +109,7 @@ class Case:
         return self.y[self.sample]
 
     def columns(self, places: list[int]) -> Array | None:
-        """Encoded columns of the sample, [s, k], where X holds them unchanged; else None."""
+        """Encoded columns of the sample, [s, k]; None if X does not hold them unchanged."""
         names = self.encoded_names
         if isinstance(self.table, nw.DataFrame):
             by_name = {str(name): name for name in self.table.columns}

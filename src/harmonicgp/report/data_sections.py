@@ -1,4 +1,4 @@
-"""The sections on the rows of a report: data, scores, calibration, confusion, predictions, as values for templates."""
+"""The sections of a report on the rows: data, scores, calibration, confusion, predictions, as values for templates."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import numpy as np
 from harmonicgp.report import pictures
 from harmonicgp.report.case import Case
 from harmonicgp.report.page import Section
-from harmonicgp.report.scores import LEVELS, Array, ClassificationScores, Scores, binomial_band
+from harmonicgp.report.scores import LEVELS, ClassificationScores, Scores, binomial_band
 from harmonicgp.tables.arrays import is_missing
+from harmonicgp.tables.columns import Array
 
 _MOST_COLUMNS = 60
 _MOST_CLASSES = 10
@@ -22,7 +23,7 @@ _SHOWN_BINS = 20
 
 
 def data(case: Case) -> dict[str, Any]:
-    """Rows, columns and targets: their smallest, middle and largest values, or their levels."""
+    """Columns and targets with their smallest, median and largest values, or with their levels."""
     names = case.encoded_names
     declared = {names[j]: kind for j, kind in case.fact("column_kinds_", {}).items() if j < len(names)}
     rows, n_columns = case.table.shape
@@ -49,7 +50,7 @@ def _columns(case: Case) -> Iterator[tuple[str, Array]]:
 
 
 def _summary(name: str, values: Array, kind: str | tuple[str, float] = "number") -> dict[str, Any]:
-    """A line of the table: smallest, median and largest of numbers and dates, the first levels of anything else."""
+    """A row of the table: smallest, median and largest of numbers and dates, the first levels of other values."""
     if values.dtype.kind in "fiu":
         present = values[np.isfinite(values)]
         three: tuple[Any, ...] = (present.min(), np.median(present), present.max()) if len(present) else ()
@@ -69,7 +70,7 @@ def _day(value: np.datetime64) -> str:
 
 
 def scores(case: Case, held_out: bool) -> dict[str, Any]:
-    """The scores and what they mean, and those of the rows that the fit held out itself."""
+    """The scores, and those of the rows that the fit itself held out."""
     validation = case.fact("validation_", {})
     values: dict[str, Any] = {
         "held_out": held_out,
@@ -88,7 +89,7 @@ def scores(case: Case, held_out: bool) -> dict[str, Any]:
 
 
 def results(case: Case) -> list[Section]:
-    """Do the predictions come true? For a classifier, for one target, or for each of the first targets."""
+    """The sections on calibration and predictions, for a classifier, for one target, or for each of the first targets."""
     scores = case.scores
     if isinstance(scores, ClassificationScores):
         return [
@@ -110,11 +111,11 @@ def results(case: Case) -> list[Section]:
 
 
 def _calibration_values(scores: Scores) -> dict[str, Any]:
-    """Coverage and PIT; `level` is the level that is off by most, or 90 % where chance explains all of them."""
+    """Coverage and PIT; `level` is the level with the worst coverage, or 90 % if all are within chance."""
     half = len(scores.pit) // 2
     inside = np.cumsum(scores.pit[half:] + scores.pit[:half][::-1]) / scores.rows
     levels, shares = np.array(LEVELS), np.array([scores.coverage[level] for level in LEVELS])
-    low, high = binomial_band(scores.rows, levels, 1 - 0.05 / len(LEVELS))  # chance, of one of several
+    low, high = binomial_band(scores.rows, levels, 1 - 0.05 / len(LEVELS))  # corrected for the number of levels
     by_chance = (low <= shares) & (shares <= high)
     distances = np.where(by_chance, 0, np.abs(shares - levels) / np.sqrt(levels * (1 - levels)))
     level = 0.9 if by_chance.all() else LEVELS[int(distances.argmax())]
@@ -142,7 +143,7 @@ def _reliability_values(scores: ClassificationScores) -> dict[str, Any]:
 
 
 def _confusion_values(scores: ClassificationScores) -> dict[str, Any]:
-    """Rows by class and predicted class; the most frequent classes where there are many."""
+    """Rows by class and predicted class; only the most frequent classes if there are many."""
     counts, names = scores.confusion, [str(label) for label in scores.classes]
     others = 0
     if len(names) > _MOST_CLASSES:

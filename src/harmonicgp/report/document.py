@@ -1,4 +1,4 @@
-"""The report on a fitted model: one page of HTML with data, scores, calibration and the course of the fit."""
+"""The report on a fitted model: one page of HTML on data, scores, calibration, and the fit."""
 
 from __future__ import annotations
 
@@ -27,27 +27,29 @@ def write_report(
     file: str | Path | None = None,
     set_aside: bool = False,
 ) -> Scores | ClassificationScores:
-    """Write a page of HTML on a fitted model and rows X, y that were not used in the fit. Return the scores of the rows.
+    """Write a page of HTML on a fitted model and on rows X, y that were not in the fit. Return the scores of these rows.
 
     Args:
-        path: where the page goes. The old file is replaced when the new page is complete, or not at all.
+        path: the file. An earlier file is replaced when the new page is complete.
         model: a fitted estimator.
         X: rows, a frame or an array [n, d].
         y: targets, [n] or [n, P].
         title: the heading of the page.
-        noise_std: known errors of y, [n], which the predictions then include.
-        file: where the model was saved, for the lines that load it.
-        set_aside: whether the rows were held out from the fit, for the words on the scores.
+        noise_std: known errors of y, [n], which are added to the predictions.
+        file: where the model was saved, for the example that loads it.
+        set_aside: whether the rows were held out from the fit, for the text on the scores.
 
-    The page holds its own pictures and needs no network.
+    The page contains its pictures and needs no network.
     """
     for module in ("matplotlib", "jinja2"):
         require(module, "plot", "a report with pictures")
-    with replacing(path) as page_file:  # a path that cannot be written fails before the work, not after it
+    with replacing(path) as page_file:  # a path that cannot be written fails before the work
         case = Case.of(model, X, y, noise_std)
-        where = Path(file or "model.hgp")
+        model_file = Path(file or "model.hgp")
         with ignore_unseen():
-            sections = _sections(case, set_aside, where.name if where.is_absolute() else where.as_posix())
+            sections = _sections(
+                case, set_aside, model_file.name if model_file.is_absolute() else model_file.as_posix()
+            )
         name, (rows, columns) = type(model).__name__, case.table.shape
         html = render(
             title or f"{name}: {', '.join(case.names[:3])}{', …' if len(case.names) > 3 else ''}",
@@ -59,12 +61,14 @@ def write_report(
             version=__version__,
             time=datetime.datetime.now(datetime.UTC),
         )
-        page_file.write(html.encode("utf-8", "xmlcharrefreplace"))  # a broken name must not cost the page
+        page_file.write(
+            html.encode("utf-8", "xmlcharrefreplace")
+        )  # a name with broken characters must not prevent the page
     return case.scores
 
 
 def _sections(case: Case, set_aside: bool, file: str) -> list[Section]:
-    """The page from what can harm to the lines of Python that load the model."""
+    """All sections, from warnings to the example that loads the model."""
     warnings = [*(str(warning) for warning in case.novelty.unseen), *case.fact("warnings_", [])]
     notes = [note for note in (case.novelty.sentence(case.model), *case.fact("notes_", [])) if note]
     saved = {"file": json.dumps(file, ensure_ascii=False), "classes": case.classes is not None}

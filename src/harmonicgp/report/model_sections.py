@@ -1,4 +1,4 @@
-"""The sections on the model of a report: learning curve, harmonics, symmetry, inducing points."""
+"""The sections of a report on the model: learning curve, harmonics, symmetry, inducing points."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import numpy as np
 
 from harmonicgp.report import pictures
 from harmonicgp.report.case import Case
-from harmonicgp.report.scores import Array, take
+from harmonicgp.report.scores import take
+from harmonicgp.tables.columns import Array
 
 _MOST_BARS = 20
 _MOST_MARKS = 2000
 
 
 def learning(case: Case) -> dict[str, Any]:
-    """The bound by steps; words in its place when the model has none."""
+    """The bound at every step; no picture if the model has no history."""
     history, held_out = case.fact("history_", []), bool(case.fact("validation_", {}))
     records = np.array([[r.get(key, np.nan) for key in ("step", "bound", "seconds")] for r in history], float)
     records = records.reshape(-1, 3)
@@ -46,7 +47,7 @@ def harmonics(case: Case) -> dict[str, Any]:
         return {"n": 0, "obstacle": ""}
     try:
         parts = components(case.sample_rows)
-    except ValueError as error:  # a joint posterior without its dense matrix has none
+    except ValueError as error:  # a streamed joint posterior has no components
         return {"n": 0, "obstacle": str(error)}
     labels, mean = [str(label) for label in parts.labels], np.asarray(parts.mean, np.float64)
     if len(labels) < 2:
@@ -66,7 +67,7 @@ def harmonics(case: Case) -> dict[str, Any]:
 
 
 def _largest_shares(labels: list[str], variance: Array) -> tuple[list[str], Array]:
-    """The components by their share of the variance, the smallest pooled where there are many."""
+    """The components sorted by their share of the variance; if there are many, the smallest are pooled."""
     shares = variance / variance.sum()
     order = np.argsort(-shares, kind="stable")
     names, values = [labels[t] for t in order], shares[order]
@@ -77,7 +78,7 @@ def _largest_shares(labels: list[str], variance: Array) -> tuple[list[str], Arra
 
 
 def symmetry(case: Case) -> dict[str, Any]:
-    """The candidates of the search, the chosen one marked."""
+    """The candidates of the search; the chosen one is marked."""
     choice = case.fact("symmetry_", None)
     values: dict[str, Any] = {"name": None}
     if choice is not None:
@@ -98,7 +99,7 @@ def _is_number(value: Any) -> bool:
 
 
 def inducing(case: Case) -> dict[str, Any]:
-    """Where the inducing points are: on the globe, in the plane, or along a line."""
+    """The positions of the inducing points on the globe, in the plane, or along a line."""
     names = case.encoded_names
     points = case.fact("inducing_points", lambda: None)()
     Z = np.zeros((0, len(names))) if points is None else np.reshape(points, (-1, len(names)))
@@ -121,22 +122,27 @@ def inducing(case: Case) -> dict[str, Any]:
         values["marks"] = len(Z)
         if len(places) == 1:
             values["curves"] = _curves(case, x[:, 0], Z[:, 0])
-        elif not exact:  # a map of an exact model would be a carpet of crosses
+        elif not exact:  # an exact model has a point at every row
             values |= _map(case, x, Z[:, places], [names[j] for j in places], globe)
     return values
 
 
 def _curves(case: Case, x: Array, z: Array) -> list[tuple[str, bytes]]:
-    """The fit along one column: a picture for each target, or one of the probabilities."""
+    """Predictions along one column: a picture for each target, or one of the probabilities."""
     finite = np.flatnonzero(np.isfinite(x))
     rows = finite[np.argsort(x[finite], kind="stable")]
     name, part = case.encoded_names[0], take(case.table, case.sample[rows])
     if case.classes is not None:
-        chances = np.asarray(case.model.predict_proba(part))
+        probabilities = np.asarray(case.model.predict_proba(part))
         shown = [1] if len(case.classes) == 2 else list(range(min(len(case.classes), pictures.MOST_CLASSES)))
         labels = [f"P({case.classes[k]})" for k in shown]
         return [
-            ("", pictures.draw(pictures.curve, x[rows], None, chances[:, shown], labels, None, z, name, "probability"))
+            (
+                "",
+                pictures.draw(
+                    pictures.curve, x[rows], None, probabilities[:, shown], labels, None, z, name, "probability"
+                ),
+            )
         ]
     noise = {} if case.noise_std is None else {"noise_std": case.noise_std[case.sample[rows]]}
     mean = np.asarray(case.model.predict(part)).reshape(len(rows), 1, -1)
@@ -152,7 +158,7 @@ def _map(case: Case, x: Array, z: Array, names: list[str], globe: bool) -> dict[
     """Rows and inducing points in the plane, or on the globe by longitude and latitude."""
     rows = np.isfinite(x).all(1)
     x, colour = x[rows], case.observed[rows, 0]
-    if globe:  # whole turns mean nothing: bring both to the window that the rows lie in
+    if globe:  # longitudes of rows and points in the same range of 360 degrees
         west = -180.0 if x[:, 0].min() < 0 else 0.0
         x, z = (np.column_stack([(a[:, 0] - west) % 360 + west, a[:, 1]]) for a in (x, z))
     few = case.classes is not None and len(case.classes) <= pictures.MOST_CLASSES

@@ -1,4 +1,4 @@
-"""The page of a report: Jinja2 templates, and how they write numbers. The page needs no other file."""
+"""The page of a report: Jinja2 templates, and filters that format numbers. The page needs no other file."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from harmonicgp._extras import require
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page with a heading: the template of its body, and the values that the template takes."""
+    """A part of the page with a heading: the template of its body, and the values for the template."""
 
     key: str
     title: str
     values: dict[str, Any]
-    template: str = ""  #: if not the one that the key names
+    template: str = ""  #: by default that with the name of the key
 
 
 def picture(png: bytes) -> tuple[str, int, int]:
-    """A PNG inside the page: its data URL, width and height. It is shown at half its pixels, sharp on dense screens."""
+    """A PNG as a data URL, with half its width and height in pixels, so that it is sharp on dense screens."""
     width, height = (int.from_bytes(png[start : start + 4]) // 2 for start in (16, 20))  # in its header
     return f"data:image/png;base64,{base64.b64encode(png).decode()}", width, height
 
@@ -40,7 +40,7 @@ def render(title: str, sections: Iterable[Section], **values: Any) -> str:
 
 
 def environment() -> Any:
-    """The templates of the page, with our filters for numbers."""
+    """The Jinja2 environment of the page, with filters for numbers."""
     jinja2 = require("jinja2", "plot", "a report")
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("harmonicgp.report"),
@@ -56,7 +56,12 @@ def environment() -> Any:
 
 
 def number(value: Any) -> str:
-    """A number for people: four digits, thousands apart, words for what is none."""
+    """A number as text: four digits, thousands separated; a dash for NaN and None.
+
+    Examples:
+        >>> number(1234567), number(0.123456), number(None)
+        ('1,234,567', '0.1235', '–')
+    """
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -73,14 +78,24 @@ def number(value: Any) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as percents, one decimal where it says something."""
+    """A share in per cent, with one decimal if it is not zero.
+
+    Examples:
+        >>> percent(0.125), percent(0.5)
+        ('12.5 %', '50 %')
+    """
     if math.isnan(share):
         return "–"
     return f"{100 * share:.1f}".removesuffix(".0") + " %"
 
 
 def seconds(value: float) -> str:
-    """A time for people."""
+    """A time as text.
+
+    Examples:
+        >>> seconds(3.14159), seconds(75), seconds(7322)
+        ('3.1 s', '1 min 15 s', '2 h 2 min')
+    """
     if not math.isfinite(value):
         return "–"
     if value < 0.05:

@@ -1,4 +1,4 @@
-"""The pictures of a report, each a function that draws numbers on axes; `draw` makes a PNG of it."""
+"""The pictures of a report. Each function draws on axes; `draw` makes a PNG of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, cast
 import numpy as np
 
 from harmonicgp.io.drawing import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, SKY, styled_figure, text
-from harmonicgp.report.scores import Array, Reliability, binomial_band
+from harmonicgp.report.scores import Reliability, binomial_band
+from harmonicgp.tables.columns import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +32,7 @@ MOST_CLASSES = len(_CYCLE)
 
 
 def draw(picture: Callable[Concatenate[Axes, P], None], *args: P.args, **kwargs: P.kwargs) -> bytes:
-    """The PNG of a picture on one pair of axes, at two hundred dots an inch, twice what a screen shows."""
+    """The PNG of a picture on one pair of axes, at 200 dots per inch, twice the resolution of a screen."""
     buffer = BytesIO()
     with styled_figure(5.2, 3.5, _STYLE, "a report with pictures") as figure:
         picture(figure.add_subplot(), *args, **kwargs)
@@ -53,7 +54,7 @@ def learning_curve(
         ax.plot(
             *zip(*validation, strict=True), "o", color=ORANGE, ms=4.5, mec="white", mew=0.6, label="validation rows"
         )
-    # The first steps climb from far below: leave room for what comes later.
+    # The first steps may be far below: limit the range to the later ones.
     later = np.concatenate([bound[len(bound) // 10 :], [value for _, value in validation]])
     spread = float(np.ptp(later)) or 1.0
     if bound.min() < later.min() - spread:
@@ -76,7 +77,7 @@ def _seconds_on_top(ax: Axes, steps: Array, seconds: Array) -> None:
 
 
 def coverage_curve(ax: Axes, levels: Array, share: Array, rows: int) -> None:
-    """The share of rows inside the central intervals against their level, with the band of chance."""
+    """The share of rows inside the central intervals against their level, with the 95 % band of chance."""
     low, high = binomial_band(rows, levels)
     ax.fill_between(100 * levels, 100 * low, 100 * high, color=GREY, alpha=0.35, lw=0, label="chance (95 %)")
     ax.plot([0, 100], [0, 100], color=GREY, lw=1, ls="--", label="calibrated")
@@ -87,7 +88,7 @@ def coverage_curve(ax: Axes, levels: Array, share: Array, rows: int) -> None:
 
 
 def pit_bars(ax: Axes, counts: Array) -> None:
-    """The PIT histogram, with the band that chance leaves a uniform one."""
+    """The PIT histogram, with the 95 % band of a uniform one."""
     bins, rows = len(counts), int(counts.sum())
     edges = np.linspace(0, 1, bins + 1)
     density = counts * bins / rows
@@ -100,7 +101,7 @@ def pit_bars(ax: Axes, counts: Array) -> None:
 
 
 def predicted_observed(ax: Axes, predicted: Array, observed: Array, target: str) -> None:
-    """Observed against predicted values, with the line where they agree."""
+    """Observed against predicted values, with the line on which they are equal."""
     _cloud(ax, predicted, observed)
     low, high = np.min([predicted, observed]), np.max([predicted, observed])
     margin = 0.04 * (high - low) or 1.0
@@ -110,7 +111,7 @@ def predicted_observed(ax: Axes, predicted: Array, observed: Array, target: str)
 
 
 def residuals(ax: Axes, predicted: Array, observed: Array, target: str) -> None:
-    """Observed minus predicted against predicted, with the median in slices of equal numbers."""
+    """Observed minus predicted against predicted, with the median in twelve slices of equal size."""
     error = observed - predicted
     _cloud(ax, predicted, error)
     ax.axhline(0, color=ORANGE, lw=1.2)
@@ -135,7 +136,7 @@ def bars(ax: Axes, labels: Sequence[str], shares: Array) -> None:
 
 
 def reliability(ax: Axes, bins: Reliability, label: str) -> None:
-    """How often predictions came true against how probable they were called."""
+    """The observed frequency of a class against its predicted probability."""
     full = bins.counts > 0
     p, share, rows = 100 * bins.predicted[full], 100 * bins.observed[full], bins.counts[full]
     low, high = binomial_band(rows, bins.predicted[full])
@@ -195,7 +196,7 @@ def _figure(ax: Axes) -> Figure:
 
 
 def _globe_axes(ax: Axes, points: Array) -> None:
-    """The whole globe, or the region that the points span when that is small; a degree as long up as across."""
+    """Limits of the whole globe, or of the region of the points if that is small, with the aspect ratio of a map."""
     low, high = points.min(0), points.max(0)
     ax.grid(color="#d5dae0", lw=0.6)
     if high[0] - low[0] <= 120:

@@ -1,4 +1,4 @@
-"""How well a fitted model predicts given rows: errors, densities, coverage. In chunks, so that millions of rows fit."""
+"""Scores of a fitted model on rows: errors, densities, coverage. Rows are processed in chunks of bounded memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sklearn.metrics import confusion_matrix
 from sklearn.utils import gen_batches
 
 from harmonicgp._validation import whole_number
+from harmonicgp.tables.columns import Array
 
-Array = np.ndarray[Any, Any]
 Table = nw.DataFrame[Any] | Array
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -24,10 +24,10 @@ RELIABILITY_BINS = 10
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of a regression on given rows. With several targets: means over them, and each target's own in `targets`.
+    """Scores of a regression on some rows. With several targets these are means, and `targets` holds the scores of each.
 
-    Every number is in the units of y; `nll` is the mean of -log p(y | x). `coverage` and `width` are of the central intervals
-    of the levels, the width a mean over rows. `pit` counts the rows by P(Y <= y) in equal bins of [0, 1].
+    All numbers are in the units of y. `nll` is the mean of -log p(y | x). `coverage` and `width` are those of the central
+    intervals by level; the width is a mean over rows. `pit` counts the rows by P(Y <= y) in equal bins of [0, 1].
     """
 
     target: str
@@ -42,7 +42,7 @@ class Scores:
     targets: tuple[Scores, ...] = field(default=(), repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """The numbers as JSON takes them, without the PIT counts."""
+        """The numbers as values for JSON, without the PIT counts."""
         plain: dict[str, Any] = {key: getattr(self, key) for key in ("target", "rows", "rmse", "mae", "r2", "nll")}
         for key in ("coverage", "width"):
             plain[key] = {f"{level:g}": value for level, value in getattr(self, key).items()}
@@ -53,7 +53,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Reliability:
-    """Rows by a predicted probability, in ten equal bins: how many, the mean prediction, how often it came true."""
+    """Rows by predicted probability in ten equal bins: their number, the mean prediction, and the observed frequency."""
 
     counts: Array
     predicted: Array
@@ -62,10 +62,10 @@ class Reliability:
 
 @dataclass(frozen=True)
 class ClassificationScores:
-    """Scores of a classifier on given rows.
+    """Scores of a classifier on some rows.
 
-    `brier` is the mean squared error of the probabilities, summed over classes (halved for two, as scikit-learn does).
-    `reliability` is of the second class where there are two, else of the predicted class. `confusion` counts rows by class
+    `brier` is the mean squared error of the probabilities, summed over classes (halved for two classes, as in scikit-learn).
+    `reliability` is that of the second class for two classes, else that of the predicted class. `confusion` counts rows by class
     (down) and predicted class (across).
     """
 
@@ -79,7 +79,7 @@ class ClassificationScores:
     confusion: Array = field(repr=False, compare=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """The numbers as JSON takes them, without reliability and confusion."""
+        """The numbers as values for JSON, without reliability and confusion."""
         return {key: getattr(self, key) for key in ("target", "rows", "accuracy", "log_loss", "brier")}
 
 
@@ -109,7 +109,7 @@ def coverage(pit: Any, levels: Sequence[float] = LEVELS) -> Array:
 
 
 def pit_histogram(pit: Any, bins: int = 20) -> Array:
-    """Rows by PIT in equal bins of [0, 1]: counts [bins] from pit [n], [bins, P] from [n, P]. Flat when calibrated.
+    """Rows by PIT in equal bins of [0, 1]: counts [bins] from pit [n], [bins, P] from [n, P]. Flat for a calibrated model.
 
     Examples:
         >>> pit_histogram([0.01, 0.2, 0.5, 0.9], bins=4)
@@ -120,7 +120,7 @@ def pit_histogram(pit: Any, bins: int = 20) -> Array:
 
 
 def binomial_band(rows: Any, share: Any, probability: float = 0.95) -> tuple[Any, Any]:
-    """Between which shares chance alone leaves the counted share of so many independent rows, when `share` is right.
+    """The interval of the observed share of independent rows, by chance, if the true share is `share`.
 
     Examples:
         >>> low, high = binomial_band(100, 0.9)
@@ -132,9 +132,16 @@ def binomial_band(rows: Any, share: Any, probability: float = 0.95) -> tuple[Any
 
 
 def regression_scores(model: Any, X: Any, y: Any, chunk_size: int = 65536, noise_std: Any = None) -> Scores:
-    """Scores of a fitted regressor on rows X with targets y, [n] or [n, P]; they mean something for rows it has not seen.
+    """Scores of a fitted regressor on rows X with targets y, [n] or [n, P], which should not be rows of the fit.
 
-    `noise_std` [n] are known errors of y, which the predictions then have in them.
+    `noise_std` [n] holds known errors of y, which are added to the predictions.
+
+    Examples:
+        >>> from harmonicgp import HarmonicGPRegressor
+        >>> X = np.random.default_rng(0).normal(size=(40, 1))
+        >>> gp = HarmonicGPRegressor(max_steps=20, progress=False).fit(X[:30], np.sin(X[:30, 0]))
+        >>> regression_scores(gp, X[30:], np.sin(X[30:, 0])).rows
+        10
     """
     table, values, errors = as_table(X), as_targets(y), as_errors(noise_std)
     n = _same_rows(table, values)
@@ -153,9 +160,9 @@ def regression_scores(model: Any, X: Any, y: Any, chunk_size: int = 65536, noise
         parts.append((error, density, pit, (quantiles[:, L:] - quantiles[:, :L]).sum(0, keepdims=True)))
     error, density, pit, width = (np.concatenate(each) for each in zip(*parts, strict=True))
     squared, values = np.mean(error**2, axis=0), values.reshape(n, P)
-    spread = np.where(np.ptp(values, axis=0) > 0, values.var(0), np.nan)  # of a constant, var is rounding
+    spread = np.where(np.ptp(values, axis=0) > 0, values.var(0), np.nan)  # the variance of a constant would be rounding
     covered, width, counts = coverage(pit), width.sum(0) / n, pit_histogram(pit, PIT_BINS)
-    each = tuple(
+    by_target = tuple(
         Scores(
             target=name,
             rows=n,
@@ -169,11 +176,19 @@ def regression_scores(model: Any, X: Any, y: Any, chunk_size: int = 65536, noise
         )
         for p, name in enumerate(target_names(model, P))
     )
-    return each[0] if P == 1 else _mean_scores(each)
+    return by_target[0] if P == 1 else _mean_scores(by_target)
 
 
 def classification_scores(model: Any, X: Any, y: Any, chunk_size: int = 65536) -> ClassificationScores:
-    """Scores of a fitted classifier on rows X with labels y [n]; they mean something for rows it has not seen."""
+    """Scores of a fitted classifier on rows X with labels y [n], which should not be rows of the fit.
+
+    Examples:
+        >>> from harmonicgp import HarmonicGPClassifier
+        >>> X = np.random.default_rng(0).normal(size=(40, 1))
+        >>> gp = HarmonicGPClassifier(max_steps=20, progress=False).fit(X[:30], X[:30, 0] > 0)
+        >>> classification_scores(gp, X[30:], X[30:, 0] > 0).classes
+        (False, True)
+    """
     table, classes = as_table(X), np.asarray(model.classes_).tolist()
     labels = class_numbers(y, classes)
     n, K = _same_rows(table, labels), len(classes)
@@ -188,9 +203,9 @@ def classification_scores(model: Any, X: Any, y: Any, chunk_size: int = 65536) -
         loss, brier = -np.log(np.maximum(p_true, smallest)), (p**2).sum(1) - 2 * p_true + 1
         parts.append((loss, brier, p.argmax(1), p[:, 1] if K == 2 else p.max(1)))
     loss, brier, best, stated = (np.concatenate(each) for each in zip(*parts, strict=True))
-    came = labels == (1 if K == 2 else best)
+    occurred = labels == (1 if K == 2 else best)
     place = np.clip((stated * RELIABILITY_BINS).astype(int), 0, RELIABILITY_BINS - 1)
-    counts, predicted, observed = (np.bincount(place, each, RELIABILITY_BINS) for each in (None, stated, came))
+    counts, predicted, observed = (np.bincount(place, each, RELIABILITY_BINS) for each in (None, stated, occurred))
     with np.errstate(invalid="ignore"):
         reliability = Reliability(counts, predicted / counts, observed / counts)
     return ClassificationScores(
@@ -206,16 +221,16 @@ def classification_scores(model: Any, X: Any, y: Any, chunk_size: int = 65536) -
 
 
 def score_rows(model: Any, X: Any, y: Any, noise_std: Any = None) -> Scores | ClassificationScores:
-    """The scores of a fitted model, a classifier or a regressor."""
+    """The scores of a fitted classifier or regressor on rows X, y."""
     if not hasattr(model, "predict_proba"):
         return regression_scores(model, X, y, noise_std=noise_std)
     if noise_std is not None:
-        raise ValueError("noise_std is for regressions: a class has no error of its own.")
+        raise ValueError("noise_std is for regressions: classes have no known errors.")
     return classification_scores(model, X, y)
 
 
 def as_table(X: Any) -> Table:
-    """X as rows that `take` can cut: a frame (pandas, polars, pyarrow) by narwhals, else an array [n, d]."""
+    """X as a table for `take`: a frame (pandas, polars, pyarrow) through narwhals, else an array [n, d]."""
     frame = nw.from_native(X, pass_through=True)
     if isinstance(frame, nw.LazyFrame):
         raise TypeError(f"X is a lazy frame ({type(X).__name__}), which has no rows yet: call .collect() on it first.")
@@ -228,7 +243,7 @@ def as_table(X: Any) -> Table:
 
 
 def take(table: Table, rows: slice | Array) -> Any:
-    """Some rows of a table, as what it was made from."""
+    """Some rows of a table, in its original type."""
     part = table[rows]
     return part.to_native() if isinstance(part, nw.DataFrame) else part
 
@@ -248,12 +263,12 @@ def as_targets(y: Any) -> Array:
 
 
 def as_errors(noise_std: Any) -> Array | None:
-    """Known errors of the rows as float64 [n], if there are any."""
+    """Known errors of the rows as float64 [n]; None if there are none."""
     return None if noise_std is None else np.asarray(noise_std, np.float64).reshape(-1)
 
 
 def class_numbers(y: Any, classes: Sequence[Any]) -> Array:
-    """Labels as numbers of their classes, [n]."""
+    """Labels as class numbers, [n]."""
     labels = np.asarray(y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
@@ -263,13 +278,13 @@ def class_numbers(y: Any, classes: Sequence[Any]) -> Array:
     numbers = np.fromiter((number.get(label, -1) for label in labels.tolist()), np.int64, len(labels))
     if (numbers < 0).any():
         unknown = sorted({repr(label) for label in labels[numbers < 0].tolist()})
-        some = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
-        raise ValueError(f"y has labels that the model was not fitted to: {some}. Drop those rows from X and y.")
+        shown = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
+        raise ValueError(f"y has labels that were not in the fit: {shown}. Drop those rows from X and y.")
     return numbers
 
 
 def target_names(model: Any, P: int) -> list[str]:
-    """The names of P targets, the model's own where it has them."""
+    """The names of P targets: those of the model if it has them."""
     names = getattr(model, "target_names_", None)
     if names is not None and len(names) == P:
         return [str(name) for name in names]
@@ -286,11 +301,11 @@ def _same_rows(table: Table, y: Array) -> int:
 
 
 def _shaped(values: Any, shape: tuple[int, ...], method: str) -> Array:
-    """What a model gave, with its axis of targets; [n] counts as [n, 1]."""
+    """Predictions of a model as an array of this shape; [n] counts as [n, 1]."""
     array = np.asarray(values, np.float64)
     if array.shape not in (shape, shape[:-1] if shape[-1] == 1 else shape):
         raise ValueError(
-            f"{method} gave shape {array.shape} where y asks for {shape}: y and the model's targets differ."
+            f"{method} gave shape {array.shape}, but y needs {shape}: y and the targets of the model differ."
         )
     return array.reshape(shape)
 
@@ -304,11 +319,11 @@ def _check_pit(pit: Any) -> Array:
     return array
 
 
-def _mean_scores(each: tuple[Scores, ...]) -> Scores:
+def _mean_scores(by_target: tuple[Scores, ...]) -> Scores:
     values: dict[str, Any] = {
-        key: float(np.mean([getattr(scores, key) for scores in each])) for key in ("rmse", "mae", "r2", "nll")
+        key: float(np.mean([getattr(scores, key) for scores in by_target])) for key in ("rmse", "mae", "r2", "nll")
     }
     for key in ("coverage", "width"):
-        values[key] = {level: float(np.mean([getattr(scores, key)[level] for scores in each])) for level in LEVELS}
-    pit = np.sum([scores.pit for scores in each], axis=0)
-    return Scores(f"mean of {len(each)} targets", each[0].rows, **values, pit=pit, targets=each)
+        values[key] = {level: float(np.mean([getattr(scores, key)[level] for scores in by_target])) for level in LEVELS}
+    pit = np.sum([scores.pit for scores in by_target], axis=0)
+    return Scores(f"mean of {len(by_target)} targets", by_target[0].rows, **values, pit=pit, targets=by_target)

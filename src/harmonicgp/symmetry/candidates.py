@@ -1,4 +1,4 @@
-"""What a model of a table can be: axes, symmetry, warping, posterior."""
+"""Candidates of the search: the shapes that a model of a table can have."""
 
 from __future__ import annotations
 
@@ -35,50 +35,60 @@ from harmonicgp.symmetry.evidence import (
     invariance_test,
     one_a_place,
 )
-from harmonicgp.tables.inputs import Array, Columns, Inputs
+from harmonicgp.tables.columns import Array
+from harmonicgp.tables.inputs import Columns, Inputs
 
 Axes: TypeAlias = Literal["raw", "principal"]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A shape of model: `ways` of negation (none for one block), or an action."""
+    """The shape of a model: axes, symmetry (`ways` of negation, 0 for one block, or an action), warping, posterior."""
 
     axes: Axes = "raw"
     ways: int = 0
     warp: bool = False
     posterior: Family = "block"
     declared: Action | None = None
-    periods: tuple[tuple[int, float], ...] = ()  #: encoded columns taken as periodic, which the user has not said
-    shown: str = field(default="", compare=False)  #: its name, where that needs the table's names or numbers of columns
+    periods: tuple[tuple[int, float], ...] = ()  #: encoded columns that the user did not declare periodic
+    shown: str = field(default="", compare=False)  #: the name, if that needs names or numbers of columns of the table
 
     def columns(self, columns: Columns) -> Columns:
-        """The columns as this candidate takes them."""
+        """The columns of the model, with `periods`."""
         return columns.with_periods(self.periods) if self.periods else columns
 
     @property
     def blocks(self) -> int:
-        """How many blocks the complex resolution has."""
+        """The number of blocks at complex resolution."""
         return self.declared.group.n_blocks("complex") if self.declared is not None else 2**self.ways
 
     @property
     def name(self) -> str:
-        """In words."""
+        """The name in tables and sentences."""
         if self.shown or self.declared is not None:
             return self.shown or f"{self.declared!r}"
-        what = "one block" if self.ways == 0 else f"negation in {self.ways} way{'s' if self.ways > 1 else ''}"
-        return f"{what}, {'columns' if self.axes == 'raw' else 'principal axes'}"
+        symmetry = "one block" if self.ways == 0 else f"negation in {self.ways} way{'s' if self.ways > 1 else ''}"
+        return f"{symmetry}, {'columns' if self.axes == 'raw' else 'principal axes'}"
 
     def action(self, inputs: Inputs) -> Action | None:
-        """How the group moves model inputs."""
+        """The action on model inputs; None for one block."""
         if self.declared is not None or self.ways == 0:
             return self.declared
-        plain = inputs.plain
-        return Negation([[plain[i] for i in subset] for subset in strided(len(plain), self.ways)])
+        return negation_of(inputs.plain, self.ways)
+
+
+def negation_of(columns: Sequence[int], ways: int) -> Negation:
+    """The negation of columns in so many ways, each of which negates about as many columns.
+
+    Examples:
+        >>> negation_of([1, 2, 4], 2)
+        Negation([[1, 4], [2]])
+    """
+    return Negation([[columns[i] for i in subset] for subset in strided(len(columns), ways)])
 
 
 def candidates(columns: Columns, warp: bool | None, family: Family | None) -> Iterator[Candidate]:
-    """All that are compared, one block on raw columns first; `warp` and `family` None leave them open."""
+    """All candidates that follow from the columns, one block on raw columns first; `warp` None tries both."""
     first: Family = family or "block"
     plain = sum(j not in columns.kinds for j in columns.used)
     if columns.image is not None:
@@ -113,20 +123,20 @@ def _declared(columns: Columns) -> Iterator[Action]:
 
 
 def _orders(period: float) -> tuple[int, ...]:
-    """Of shifts that take whole numbers to whole numbers where the period is one and that can be: a week has seven days."""
+    """Orders of shifts by a part of the period: whole numbers stay whole where possible (a week has seven days)."""
     whole = tuple(order for order in (6, 12) if period == round(period) and period % order == 0)
     return whole or ((int(period),) if period in (5.0, 7.0, 10.0) else (6, 12))
 
 
-# --- found in the data ------------------------------------------------------------------------------------------------
+# --- generated from the data ------------------------------------------------------------------------------------------
 
-#: Columns whose pairs are looked at, orders of rotations, and how many rotations are candidates, at most.
+#: The number of columns whose pairs are tested for rotations, the orders tested, and how many rotations are candidates at most.
 PLANES, ORDERS, MOST_ROTATIONS = 8, (12, 8, 6, 5, 4, 3), 2
-#: Rows that are looked at for candidates.
+#: Rows that candidates are generated from, at most.
 LOOKED = 20_000
-#: Columns that may be exchanged, at most.
+#: Columns of one permutation, at most.
 MOST_EXCHANGED = 12
-#: A p-value from which a symmetry that the user has not named is tried.
+#: A symmetry that the user did not name becomes a candidate from this p-value.
 LIKELY = 0.015
 
 
@@ -139,19 +149,18 @@ def generated(
     until: float = math.inf,
     warps: Sequence[bool] = (False,),
 ) -> Iterator[Candidate]:
-    """Rotations of a plane and exchanges of columns under which the rows look the same, none for images.
+    """Rotations of a plane and permutations of columns under which the rows look the same; none for images.
 
-    Fewer than 300 rows do not tell a square from a disc: no rotations then.
-    `until`, a time, cuts the looking short.
+    There are no rotations for fewer than 300 rows, which do not tell a square from a disc. The tests stop at the time `until`.
     """
     if columns.image is not None:
         return
-    some = by_counts(len(X), counts, LOOKED, seed)
-    inputs = Inputs.fit(X[some], None, columns)
+    sample = X[by_counts(len(X), counts, LOOKED, seed)]
+    inputs = Inputs.fit(sample, None, columns)
     plain = inputs.plain
     if len(plain) < 2:
         return
-    rows = torch.from_numpy(inputs.transform(X[some]))
+    rows = torch.from_numpy(inputs.transform(sample))
     planes: list[tuple[int, float, Action]] = []
     for i, j in itertools.combinations(plain[:PLANES], 2) if len(rows) >= FEW else ():
         if time.perf_counter() > until:
@@ -162,11 +171,11 @@ def generated(
         fits = [(o, p) for o, p in zip(ORDERS, angles_test(points, ORDERS), strict=True) if p >= 0.05]
         planes += [(order, p, Rotation((i, j), order)) for order, p in fits[:1]]  # the largest that fits the plane
     planes.sort(key=lambda each: (-each[0], -each[1]))
-    likely = [turn for _, _, turn in planes[: 2 * MOST_ROTATIONS]]
-    turns = [turn for turn in likely if time.perf_counter() < until and _looks_the_same(turn, rows, seed)]
-    swaps = exchanges(rows, plain, seed)
-    actions = turns[:MOST_ROTATIONS]
-    actions += [swap for swap in swaps if time.perf_counter() < until and _looks_the_same(swap, rows, seed)]
+    likely = [rotation for _, _, rotation in planes[: 2 * MOST_ROTATIONS]]
+    rotations = [each for each in likely if time.perf_counter() < until and _looks_the_same(each, rows, seed)]
+    permutations = exchanges(rows, plain, seed)
+    actions = rotations[:MOST_ROTATIONS]
+    actions += [each for each in permutations if time.perf_counter() < until and _looks_the_same(each, rows, seed)]
     for warp in warps:
         for action in actions:
             yield Candidate(posterior=family or "block", declared=action, warp=warp)
@@ -176,16 +185,16 @@ def _looks_the_same(action: Action, rows: Tensor, seed: int) -> bool:
     return enough_places(action, rows) and invariance_test(action, rows, seed=seed).p_value >= LIKELY
 
 
-#: Whole numbers from 0 or from 1 to these are taken for days of the week, months, hours, minutes, degrees, days of the year.
+#: Whole numbers from 0 or 1 with this many values look like weekdays, months, hours, minutes, degrees, days of a year.
 CALENDAR = {7: 7.0, 12: 12.0, 24: 24.0, 60: 60.0, 360: 360.0, 365: 365.25, 366: 365.25}
-#: Other numbers from 0 to these, or from minus a half of them to a half, are taken for hours, degrees and radians.
+#: Other columns that go from 0 to these, or from minus to plus half of them, look like hours, degrees and radians.
 CIRCLES = (24.0, 360.0, 2 * math.pi)
 
 
 def guessed(columns: Columns, X: Array, family: Family | None, warps: Sequence[bool] = (False,)) -> Iterator[Candidate]:
-    """Shifts of columns that look like hours, months, days or angles, and have not been said to be periodic.
+    """Shifts of columns that look like hours, months, days or angles, and are not declared periodic.
 
-    One block with such a kernel comes first: what is the kernel's gain is not the symmetry's.
+    One block with the periodic kernel comes first, so that the gain of the kernel is told from that of the symmetry.
     """
     for i, j in enumerate(columns.used):
         period = None if columns.image is not None or j in columns.kinds else _period(X[:, j])
@@ -197,12 +206,12 @@ def guessed(columns: Columns, X: Array, family: Family | None, warps: Sequence[b
 
 
 def _period(x: Array) -> float | None:
-    """That of a column which goes round from one end of a usual range to the other."""
+    """The period of a column that fills a usual range from end to end; None for others."""
     low, high = float(x.min()), float(x.max())
     if (x == np.round(x)).all():
         count = int(high + 1 - low)
-        known = low in (0.0, 1.0) and len(np.unique(x[:10_000])) > 0.8 * count
-        return CALENDAR.get(count) if known else None
+        is_filled = low in (0.0, 1.0) and len(np.unique(x[:10_000])) > 0.8 * count
+        return CALENDAR.get(count) if is_filled else None
     for period in CIRCLES:
         for start in (0.0, -period / 2):
             ends = start <= low < start + 0.02 * period and start + 0.98 * period < high <= start + period * (1 + 1e-6)
@@ -212,15 +221,15 @@ def _period(x: Array) -> float | None:
 
 
 def exchanges(rows: Tensor, plain: list[int], seed: int) -> Iterator[Action]:
-    """Cyclic permutations of columns that are alike, each by itself."""
-    left = list(plain)
+    """Cyclic permutations of columns with equal distributions, one for each group of such columns."""
+    remaining = list(plain)
     values = one_a_place(rows, _mask(plain, rows)).numpy()
-    while left:
-        first = left.pop(0)
-        alike = [j for j in left if ks_2samp(values[:, first], values[:, j], method="asymp").pvalue >= LIKELY]
+    while remaining:
+        first = remaining.pop(0)
+        alike = [j for j in remaining if ks_2samp(values[:, first], values[:, j], method="asymp").pvalue >= LIKELY]
         alike = alike[: MOST_EXCHANGED - 1]
         if alike:
-            left = [j for j in left if j not in alike]
+            remaining = [j for j in remaining if j not in alike]
             cycle, order = [first, *alike], list(range(rows.shape[1]))
             for a, b in zip(cycle, [*cycle[1:], first], strict=True):
                 order[a] = b
@@ -237,13 +246,15 @@ def _mask(columns: Sequence[int], rows: Tensor) -> Tensor:
 
 
 def offered(action: Action, columns: Columns, names: Sequence[str], warp: bool, family: Family) -> Candidate:
-    """An action of the user's as a candidate, on the columns by their numbers."""
+    """An action of the user as a candidate; it names columns by number."""
     action.check_dim(len(names))
     if action.group.order < 2:
         raise ValueError(f"{action!r} moves nothing: its group has one element.")
     if isinstance(action, PrincipalNegation):
         if action.directions is not None:
-            raise ValueError(f"give {action!r} without fit: its directions are found among standardised columns.")
+            raise ValueError(
+                f"give {action!r} before it is fitted: its directions are those of the standardised columns."
+            )
         return Candidate("principal", action.ways, warp, family)
     for j, period in action.periods.items():
         kind = columns.kinds.get(j)

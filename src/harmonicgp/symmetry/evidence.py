@@ -1,10 +1,10 @@
-"""Whether inputs look the same after a symmetry: a kernel test of rows against their images."""
+"""Do the inputs have a symmetry? A kernel test of the rows against their images."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,30 +13,28 @@ from torch import Tensor
 from harmonicgp._validation import check_points, whole_number
 from harmonicgp.actions import Action
 from harmonicgp.groups import Group
+from harmonicgp.tables.columns import Array
 
 #: Bandwidths of the test's kernel, in median distances, each half of the one before.
 WIDTHS = (2.0, 1.0, 0.5, 0.25)
-#: Values of the kernel that a test takes, at most (of points, 16 times as many numbers): large groups are tested on fewer rows.
+#: Kernel values in a test, at most (and 16 times as many coordinates), so that large groups are tested on fewer rows.
 VALUES = 2_000_000
-#: Columns that are looked at one by one, at most: of a group of two elements, and of larger ones.
+#: Columns that are tested one by one, at most: for a group of two elements, and for larger groups.
 COLUMNS, FEWER_COLUMNS = 256, 32
-#: Frequencies of the search for a centre.
+#: Number of frequencies in the search for a centre.
 FREQUENCIES = 256
-#: Values beyond this, or all below its inverse, would overflow.
+#: Values above this, or all below its inverse, would overflow.
 HUGE = 1e100
-#: Rows whose angles are looked at, and widths of radii that they are looked at in.
+#: Rows whose angles are tested, at most, and the number of rings by radius.
 ANGLES, RINGS = 50_000, 4
-#: Fewer places than the first are no draws of places but levels of a column; fewer than the second do not tell a symmetry.
+#: Fewer distinct places than the first are levels of a column; fewer than the second are too few for a test.
 LEVELS, PLACES = 20, 100
-#: Fewer rows than this tell nothing by their angles.
+#: Fewer rows than this are too few for a test of angles.
 FEW = 300
 
 
-Array = np.ndarray[Any, Any]
-
-
 class Evidence(NamedTuple):
-    """How far the rows are from their images, and how often chance would put them as far."""
+    """How far the rows are from their images, and how often chance alone would put them at least as far."""
 
     distance: float  #: maximum mean discrepancy, 0 for equal distributions and at most 1.5
     p_value: float
@@ -45,16 +43,17 @@ class Evidence(NamedTuple):
 def invariance_test(
     action: Action, X: Tensor, n: int = 1000, draws: int = 999, seed: int = 0, centred: bool = False
 ) -> Evidence:
-    """Compare (at most n of) the rows X [N, d] with their images under all elements of the group.
+    """Compare at most n of the rows X [N, d] with their images under all elements of the group.
 
-    Maximum mean discrepancy (Gretton et al. 2012), with Gaussian kernels of four widths, between the rows and the rows moved by
-    every element: the mean of sum_t k_t(x, x') over all frequencies t but the first. Rows that have the symmetry are as likely as
-    the same rows each moved by an element at random; so drawing elements gives an exact p-value. Once on all columns, once on
-    those that move, once column by column, for a rotation also by the angles of all rows (`angles_test`); the smallest p-value is
-    multiplied by their number. Where the columns that move take few values together, over and over, as stations that measure
-    every day do, each such place counts once (`one_a_place`). A small p-value says that the action leads out of the data; a large
-    one, that nothing was seen to speak against it. With `centred` the centre of a negation comes from the same rows: the best
-    within its error is taken.
+    The distance is the maximum mean discrepancy (Gretton et al. 2012), with Gaussian kernels of four widths, between the rows and
+    the rows moved by every element. It is the mean of sum_t k_t(x, x') over all frequencies t but the first. If the rows have the
+    symmetry, moving each of them by a random element changes nothing, so random elements give an exact p-value.
+
+    The test is done on all columns, on the columns that move, column by column, and for a rotation also by the angles of all rows
+    (`angles_test`). The smallest p-value is multiplied by the number of tests. If the columns that move have few distinct values,
+    such as stations that measure every day, each place counts once (`one_a_place`). A small p-value says that moved rows differ
+    from the data, a large one that no difference was seen. With `centred`, the best centre of a negation within its error is
+    estimated from the same rows.
 
     Examples:
         >>> import torch
@@ -90,25 +89,25 @@ def invariance_test(
     places = _places(action, orbit, moves)
     tests = [places] if bool(moves.all()) else [places, _places(action, orbit[..., moves], moves[moves], moves)]
     elements = torch.randint(group.order, (draws, len(rows)), generator=generator, device="cpu").to(X.device)
-    found = [_compare(group, part, elements) for part in tests]
+    evidence = [_compare(group, part, elements) for part in tests]
     width = tests[-1].shape[-1]
-    # Not of images, but of any negation: the centre of a pixel that is hardly ever seen is no evidence.
+    # Not for images, except under a negation: a pixel that is nearly always empty has no reliable centre.
     if width <= FEWER_COLUMNS or action.negates_columns:
         most = COLUMNS if group.order == 2 else FEWER_COLUMNS
-        found.append(_columns(tests[-1][..., _shuffled(width, generator, X)[:most]], elements))
+        evidence.append(_columns(tests[-1][..., _shuffled(width, generator, X)[:most]], elements))
     for plane, order in action.planes():
-        found.append(Evidence(0.0, angles_test(X[:, list(plane)], [order])[0]))
-    p = min(1.0, len(found) * min(evidence.p_value for evidence in found))
-    return Evidence(max(evidence.distance for evidence in found), p)
+        evidence.append(Evidence(0.0, angles_test(X[:, list(plane)], [order])[0]))
+    p = min(1.0, len(evidence) * min(each.p_value for each in evidence))
+    return Evidence(max(each.distance for each in evidence), p)
 
 
 def one_a_place(X: Tensor, of: Tensor | None = None) -> Tensor:
-    """The rows X [N, d], or one of each place where they are many measurements at few places.
+    """The rows X [N, d], or one row of each place if they are many measurements at few places.
 
-    Measurements at one place are not independent draws of places: a symmetry of the places would be refused for the chance by
-    which a few of them lie. A place is what the columns `of` (a mask; None for all) say. Fewer than twenty are levels; numbers on
-    a lattice, such as counts and hours, are no places, nor are values of which some are far more common than others: these rows
-    stay as they are. What fewer than a hundred places say of a symmetry is little (`enough_places`).
+    A place is a combination of values of the columns `of` (a mask; None for all). Measurements at one place are not independent
+    draws, so that a test on all rows would reject a symmetry because of the chance positions of a few places. The rows stay as
+    they are if there are fewer than twenty places (levels), if the values lie on a lattice (counts, hours), or if some values
+    are far more frequent than others. Fewer than a hundred places are too few for a test (`enough_places`).
     """
     values = (X if of is None else X[:, of]).detach().double().cpu().numpy()
     if values.size == 0:
@@ -122,7 +121,7 @@ def one_a_place(X: Tensor, of: Tensor | None = None) -> Tensor:
 
 
 def _on_a_lattice(column: Array) -> bool:
-    """Whether the numbers are multiples of a step, and fill a tenth of the places between the least and the largest."""
+    """Whether the numbers are multiples of a step and take a tenth or more of the possible values in their range."""
     levels = np.unique(column)
     if len(levels) < 2:
         return False
@@ -132,15 +131,15 @@ def _on_a_lattice(column: Array) -> bool:
 
 
 def enough_places(action: Action, X: Tensor) -> bool:
-    """False where the rows are measurements at so few places that these do not tell a symmetry."""
+    """Whether the rows lie at enough distinct places for a test of the symmetry."""
     places = one_a_place(X, moved_columns(action, X))
     return len(places) == len(X) or len(places) >= PLACES
 
 
 def moved_columns(action: Action, X: Tensor) -> Tensor:
-    """Which columns some element changes, a mask."""
-    some = X[_shuffled(len(X), torch.Generator().manual_seed(1), X)[:64]].detach().double()
-    return (action.images(some) - some).abs().amax((0, 1)) > 0
+    """A mask of the columns that some element changes."""
+    sample = X[_shuffled(len(X), torch.Generator().manual_seed(1), X)[:64]].detach().double()
+    return (action.images(sample) - sample).abs().amax((0, 1)) > 0
 
 
 def _shuffled(n: int, generator: torch.Generator, like: Tensor) -> Tensor:
@@ -149,7 +148,7 @@ def _shuffled(n: int, generator: torch.Generator, like: Tensor) -> Tensor:
 
 
 def by_counts(rows: int, counts: Array | None, most: int, seed: int) -> Array:
-    """Numbers of rows as they were before equal ones were merged and counted: `most` of them, at random, if there are more."""
+    """Row numbers, each repeated by its count: a random sample of `most` of them if there are more."""
     rng = np.random.default_rng(seed)
     if counts is None:
         return np.sort(rng.permutation(rows)[:most])
@@ -162,10 +161,10 @@ def by_counts(rows: int, counts: Array | None, most: int, seed: int) -> Array:
 def angles_test(X: Tensor, orders: Sequence[int]) -> list[float]:
     """p-values of an n-fold symmetry of points X [N, 2] about their mean, columns of equal spread, for each n of `orders`.
 
-    Under it the mean of w(radius) exp(i j angle) is zero unless j is a multiple of n. Here w is one of four bumps and j goes up
-    to 12 (to 6 below 1,000 rows); each mean is compared with its standard error, in which those of the centre and of the spreads
-    are counted (they come from the same rows), and the smallest p-value is multiplied by their number. It sees the corners of a
-    square, which distances hardly do. Fewer than 300 rows tell nothing.
+    Under this symmetry the mean of w(radius) exp(i j angle) is zero unless j is a multiple of n. Here w is one of four bumps, and
+    j goes up to 12 (to 6 below 1,000 rows). Each mean is compared with its standard error, which includes the errors of the
+    centre and of the spreads, since these come from the same rows. The smallest p-value is multiplied by the number of means.
+    The test sees the corners of a square, which distances hardly do. Fewer than 300 rows give p-values of one.
     """
     check_points(X, "X")
     if X.ndim != 2 or X.shape[1] != 2:
@@ -187,9 +186,9 @@ def angles_test(X: Tensor, orders: Sequence[int]) -> list[float]:
         powers = (torch.complex(x[:, :1], x[:, 1:]) / root).expand(-1, 12).cumprod(-1)
         return powers[:, :, None] * w[:, None, :]
 
-    own = waves(x)
-    mean = own.mean(0)
-    influence = own - mean
+    values = waves(x)
+    mean = values.mean(0)
+    influence = values - mean
     step = 1e-3
     for axis in (0, 1):
         move = x.new_zeros(2)
@@ -200,24 +199,24 @@ def angles_test(X: Tensor, orders: Sequence[int]) -> list[float]:
         influence -= (x[:, axis, None, None].square() - 1) / 2 * by_spread
     parts = torch.view_as_real(influence)  # [N, 12, 4, 2]
     covariance = torch.einsum("njkc,njkd->jkcd", parts, parts) / len(x) ** 2
-    ridge = 1e-3 * own.abs().square().mean(0) / len(x)
+    ridge = 1e-3 * values.abs().square().mean(0) / len(x)
     covariance = covariance + ridge[..., None, None] * torch.eye(2, dtype=x.dtype, device=x.device)
     means = torch.view_as_real(mean)
     squares = (means * torch.linalg.solve(covariance, means)).sum(-1)
-    tails = (-squares / 2).exp().amin(1)  # of chi-squared variables of two parts; the least of each frequency
-    highest = 12 if len(x) >= 1000 else 6  # the error of the centre counts j times: few rows tell less
-    values = []
+    tails = (-squares / 2).exp().amin(1)  # chi-squared with two degrees of freedom; the smallest of each frequency
+    highest = 12 if len(x) >= 1000 else 6  # the error of the centre counts j times
+    p_values = []
     for order in orders:
         against = [float(tails[j - 1]) for j in range(1, highest + 1) if j % order]
-        values.append(min(1.0, RINGS * len(against) * min(against)) if against else 1.0)
-    return values
+        p_values.append(min(1.0, RINGS * len(against) * min(against)) if against else 1.0)
+    return p_values
 
 
 def _centre(rows: Tensor) -> Tensor:
-    """Of each column, within three standard errors of zero: where the rows [n, d] are least unlike their opposites.
+    """The centre of each column, within three standard errors of zero, at which the rows [n, d] and their opposites agree best.
 
-    That is where sum_ij k(x_i + x_j - 2 c) is largest, with kernels as wide as the test's: the best centre for the test itself,
-    which is then no more likely to refuse a symmetry than with the true one.
+    That is where sum_ij k(x_i + x_j - 2 c) is largest, with the kernel widths of the test. With this centre the test is no more
+    likely to reject a symmetry than with the true one.
     """
     n, d = rows.shape
     centre = rows.new_zeros(d)
@@ -234,7 +233,7 @@ def _centre(rows: Tensor) -> Tensor:
 
 
 def _smooth_middle(x: Tensor, error: float, median: float) -> float:
-    """By the Fourier transform of k: the sum is int khat(w) Re(phi(w)^2 exp(-2 i w c)) dw with phi(w) = sum_i exp(i w x_i)."""
+    """The centre by the Fourier transform of k: int khat(w) Re(phi(w)^2 exp(-2 i w c)) dw, phi(w) = sum_i exp(i w x_i)."""
     one = x.new_ones(())
     w = torch.linspace(0, 4 / (WIDTHS[-1] * median), FREQUENCIES, dtype=x.dtype, device=x.device)
     widths = median * x.new_tensor(WIDTHS)[:, None]
@@ -244,7 +243,7 @@ def _smooth_middle(x: Tensor, error: float, median: float) -> float:
 
 
 def _middle(x: Tensor, error: float, narrow: float) -> float:
-    """By the pairs themselves, with ever narrower kernels: lumps that lie opposite each other fit in one place only."""
+    """The centre by the pairs themselves, with ever narrower kernels, for data in lumps."""
     one, other = torch.triu_indices(len(x), len(x), device=x.device)
     middles = (x[one] + x[other]) / 2
     middles = middles[middles.abs() < 2 * error + 2 * narrow]
@@ -256,7 +255,7 @@ def _middle(x: Tensor, error: float, narrow: float) -> float:
 
 
 def _highest(heights: Callable[[Tensor, float], Tensor], error: float, like: Tensor) -> float:
-    """Where within `error` of zero a function is largest; it is told how far apart the places are that it is asked for."""
+    """Where within `error` of zero a function is largest. Its second argument is the distance between the points of the grid."""
     best, reach = 0.0, error
     for _ in range(5):
         tried = (best + reach * torch.linspace(-1, 1, 9, dtype=torch.float64, device=like.device)).clamp(-error, error)
@@ -266,9 +265,9 @@ def _highest(heights: Callable[[Tensor, float], Tensor], error: float, like: Ten
 
 
 def _places(action: Action, orbit: Tensor, moves: Tensor, of: Tensor | None = None) -> Tensor:
-    """Columns of comparable spread, circles as points of the plane, such that distances do not change when both points move.
+    """Columns of unit spread, with circles as points of the plane. Moving both points does not change their distance.
 
-    A column that stays, is negated or shifted has its own spread; columns that an action mixes have one together.
+    Columns that an action mixes share one spread; every other column has its own.
     """
     periods = dict(action.periods)
     if of is not None:  # only the columns that move are left
@@ -277,9 +276,9 @@ def _places(action: Action, orbit: Tensor, moves: Tensor, of: Tensor | None = No
     circles = [axis in periods for axis in range(orbit.shape[-1])]
     spread = (orbit - orbit.mean((0, 1))).square().mean((0, 1)).sqrt()
     for part in action.mixed_columns(len(of) if of is not None else orbit.shape[-1]):
-        own = part if of is None else [names.index(axis) for axis in part if axis in names]
-        own = [axis for axis in own if moves[axis] and not circles[axis]]
-        spread[own] = spread[own].square().mean().sqrt()
+        mixed = part if of is None else [names.index(axis) for axis in part if axis in names]
+        mixed = [axis for axis in mixed if moves[axis] and not circles[axis]]
+        spread[mixed] = spread[mixed].square().mean().sqrt()
     scaled = orbit / torch.where(spread > 1e-12, spread, torch.ones_like(spread))
     if not periods:
         return scaled
@@ -294,18 +293,18 @@ def _places(action: Action, orbit: Tensor, moves: Tensor, of: Tensor | None = No
 
 
 def _columns(orbit: Tensor, elements: Tensor) -> Evidence:
-    """Column by column: means of waves of each, in standard deviations, the largest of all.
+    """The test column by column: the largest mean of a wave, in standard deviations.
 
-    What one column says is lost among many in a distance of all.
+    A difference in one column is lost in a distance over many columns.
     """
     frequencies = orbit.new_tensor([0.5, 1.0, 2.0])
     angle = orbit[..., None] * frequencies
     waves = torch.cat((angle.sin(), angle.cos()), -1).flatten(2)  # [|G|, n, 6 d]
     waves = waves - waves.mean(0)
-    spread = waves.square().mean(0).sum(0).sqrt()  # of the sum over rows, elements at random
-    known = spread > 1e-9
-    waves = waves[..., known] / spread[known]
-    if not bool(known.any()):
+    spread = waves.square().mean(0).sum(0).sqrt()  # of the sum over rows under random elements
+    varies = spread > 1e-9
+    waves = waves[..., varies] / spread[varies]
+    if not bool(varies.any()):
         return Evidence(0.0, 1.0)
     first = waves[0].sum(0).abs().max()
     n = torch.arange(orbit.shape[1], device=orbit.device)

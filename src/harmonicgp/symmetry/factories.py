@@ -1,4 +1,4 @@
-"""The parts of a model of a table: its kernel, its features and its likelihood, made from names, columns and rows."""
+"""Makes the kernel, the features and the likelihood of a model of a table from names, columns and rows."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from harmonicgp.tables.inputs import Inputs
 def make_kernel(
     kernel: str | gpytorch.kernels.Kernel, inputs: Inputs, action: Action | None, rows: Tensor, seed: int
 ) -> gpytorch.kernels.Kernel:
-    """A copy of the user's kernel, or one of a name for columns of their kinds, with lengthscales by the median distance.
+    """A copy of the user's kernel, or a new kernel by name with lengthscales from the median distance of the rows.
 
-    Plain columns have lengthscales of their own; those that the action mixes have one together. A globe kernel takes longitude
-    and latitude, a periodic kernel each periodic column; all are multiplied.
+    A kernel by name is a product: each plain column has its own lengthscale, columns that the action mixes share one, longitude
+    and latitude have a globe kernel, and each periodic column has a periodic kernel.
     """
     if isinstance(kernel, gpytorch.kernels.Kernel):
         return copy.deepcopy(kernel).to(rows.device, rows.dtype)
@@ -67,7 +67,7 @@ def _stationary(name: str, d: int | None, active: list[int] | None) -> gpytorch.
 
 
 def make_noise(name: str, dtype: torch.dtype, device: torch.device) -> gpytorch.likelihoods.Likelihood:
-    """Noise of a standardised target: "gaussian", or "student_t" that starts from four degrees of freedom."""
+    """The likelihood of a standardised target: "gaussian", or "student_t", which starts with four degrees of freedom."""
     with torch.device(device):
         if name == "student_t":
             heavy = gpytorch.likelihoods.StudentTLikelihood(
@@ -81,7 +81,7 @@ def make_noise(name: str, dtype: torch.dtype, device: torch.device) -> gpytorch.
 
 
 def make_class_likelihood(n_classes: int, dtype: torch.dtype, device: torch.device) -> gpytorch.likelihoods.Likelihood:
-    """Two classes through the normal distribution function, more by the softmax of a latent function each."""
+    """A probit likelihood for two classes; for more, a softmax with a latent function for each class."""
     with torch.device(device):
         likelihood = gpytorch.likelihoods.BernoulliLikelihood() if n_classes == 2 else SoftmaxBoundLikelihood(n_classes)
         return likelihood.to(dtype)
@@ -99,7 +99,7 @@ def make_features(
     method: Literal["kmeans", "rows"] = "kmeans",
     seed: int = 0,
 ) -> Features:
-    """One block, or one for each harmonic, with inducing inputs placed among the rows."""
+    """Features with one block, or one block for each harmonic of the action; inducing inputs are placed among the rows."""
     if action is None:
         return SparseFeatures(kernel, place(rows, n_inducing, method, seed=seed, counts=counts))
     if share:

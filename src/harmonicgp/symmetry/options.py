@@ -1,20 +1,20 @@
-"""The arguments of the estimators as values, with their checks."""
+"""The arguments of the estimators, with their checks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
 import gpytorch
+import numpy as np
 import torch
 from sklearn.utils import check_random_state
 
 from harmonicgp._validation import whole_number
 from harmonicgp.actions import Action
 from harmonicgp.groups import Resolution, check_resolution
-from harmonicgp.inference.posterior import Family
 from harmonicgp.inference.statistics import MAX_DENSE
 from harmonicgp.kernels.profiles import NAMED_PROFILES
 from harmonicgp.likelihoods.observation import Bound
@@ -26,9 +26,13 @@ from harmonicgp.training import Callback, Schedule
 MAX_NEIGHBOURS = 200
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(eq=False, repr=False)
 class ModelOptions:
-    """The arguments that both estimators have, and all those of `HarmonicGPClassifier`; its docstring explains them."""
+    """The constructor arguments that both estimators have, and all those of `HarmonicGPClassifier`.
+
+    The estimators inherit their constructor from here. scikit-learn reads the arguments from its signature, compares
+    estimators by identity and prints them itself. The docstring of `HarmonicGPRegressor` explains the arguments.
+    """
 
     kernel: str | gpytorch.kernels.Kernel = "matern32"
     symmetry: str | Action | None = "auto"
@@ -36,6 +40,7 @@ class ModelOptions:
     share_inducing: bool = True
     resolution: Resolution = "complex"
     posterior: str = "auto"
+    _: KW_ONLY
     warp: str | None = "auto"
     columns: Any = None
     missing: Missing = "refuse"
@@ -49,73 +54,55 @@ class ModelOptions:
     callbacks: Sequence[Callback] | None = None
     dtype: str = "auto"
     device: str = "cpu"
-    random_state: Any = 0
+    random_state: int | np.random.RandomState | None = 0
     progress: bool = True
 
-    @property
-    def warped(self) -> bool | None:
-        """Whether skewed columns are warped; None leaves it to a search."""
-        return {"auto": None, None: False, "quantile": True}[self.warp]
 
-    @property
-    def family(self) -> Family | None:
-        """The family of the posterior; None leaves it to a search."""
-        return None if self.posterior == "auto" else self.posterior  # type: ignore[return-value]
-
-    @property
-    def is_gaussian(self) -> bool:
-        """Whether the noise is Gaussian, so that closed forms apply."""
-        return False
-
-    @property
-    def bound_used(self) -> Bound:
-        """The bound that training raises: one of Gaussian noise, or the only one of other likelihoods."""
-        return "elbo"
-
-    def schedule(self, **changes: Any) -> Schedule:
-        """The course of the fit."""
-        settings: dict[str, Any] = {
-            "max_steps": self.max_steps,
-            "batch_size": self.batch_size,
-            "learning_rate": self.learning_rate,
-            "time_budget": self.time_budget,
-            "validation_fraction": self.validation_fraction,
-            "early_stopping": bool(self.early_stopping),
-            "progress": bool(self.progress),
-        }
-        return Schedule(**(settings | changes))
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(eq=False, repr=False)
 class RegressionOptions(ModelOptions):
-    """The arguments of `HarmonicGPRegressor`; its docstring explains them."""
+    """The constructor arguments of `HarmonicGPRegressor`; its docstring explains them."""
 
+    _: KW_ONLY
     bound: Bound = "tight"
     likelihood: str = "gaussian"
     target_transform: Transform | None = None
     calibration: str | None = "auto"
     neighbours: int | str = "auto"
 
-    @property
-    def is_gaussian(self) -> bool:
-        """Whether the noise is Gaussian, so that closed forms apply."""
-        return self.likelihood == "gaussian"
 
-    @property
-    def bound_used(self) -> Bound:
-        """The bound that training raises: one of Gaussian noise, or the only one of other likelihoods."""
-        return self.bound if self.is_gaussian else "elbo"
+def is_gaussian(options: ModelOptions) -> bool:
+    """Whether the options ask for Gaussian noise."""
+    return isinstance(options, RegressionOptions) and options.likelihood == "gaussian"
 
 
-def check_options(options: ModelOptions) -> None:
-    """Raise a clear error for arguments that no model can have."""
+def bound_of(options: ModelOptions) -> Bound:
+    """The bound that training maximises; only Gaussian noise has more than one."""
+    return options.bound if isinstance(options, RegressionOptions) and is_gaussian(options) else "elbo"
+
+
+def make_schedule(options: ModelOptions, **changes: Any) -> Schedule:
+    """The schedule of a fit with these options; `changes` are other fields of `Schedule`, which take precedence."""
+    settings: dict[str, Any] = {
+        "max_steps": options.max_steps,
+        "batch_size": options.batch_size,
+        "learning_rate": options.learning_rate,
+        "time_budget": options.time_budget,
+        "validation_fraction": options.validation_fraction,
+        "early_stopping": bool(options.early_stopping),
+        "progress": bool(options.progress),
+    }
+    return Schedule(**(settings | changes))
+
+
+def check_options(options: ModelOptions, noise_std: Any = None) -> None:
+    """Raise a clear error for arguments that no model can have; `noise_std` is that of `fit`."""
     if not (options.symmetry is None or options.symmetry == "auto" or isinstance(options.symmetry, Action)):
         raise TypeError(
             'symmetry must be "auto", None for one block, or an action of harmonicgp.actions, such as Negation([0]); '
             f"got {options.symmetry!r}."
         )
-    named = isinstance(options.kernel, str) and options.kernel in NAMED_PROFILES
-    if not (named or isinstance(options.kernel, gpytorch.kernels.Kernel)):
+    is_name = isinstance(options.kernel, str) and options.kernel in NAMED_PROFILES
+    if not (is_name or isinstance(options.kernel, gpytorch.kernels.Kernel)):
         raise ValueError(
             f"kernel must be one of {sorted(NAMED_PROFILES)} or a GPyTorch kernel; got {options.kernel!r}."
         )
@@ -136,11 +123,12 @@ def check_options(options: ModelOptions) -> None:
                 f"{MAX_DENSE // order} inducing points a block."
             )
     check_resolution(options.resolution)
-    options.schedule()  # checks the rest
+    make_schedule(options)  # checks the rest
+    if isinstance(options, RegressionOptions):
+        _check_regression(options, noise_std)
 
 
-def check_regression_options(options: RegressionOptions, noise_std: Any = None) -> None:
-    """Raise a clear error for arguments of a regression that do not go together."""
+def _check_regression(options: RegressionOptions, noise_std: Any) -> None:
     _check_names(
         options,
         likelihood=("gaussian", "student_t"),
@@ -157,7 +145,7 @@ def check_regression_options(options: RegressionOptions, noise_std: Any = None) 
                 f"neighbours must be at most {MAX_NEIGHBOURS}: a prediction solves a system of that size at every point; got "
                 f"{k}. For more of the data at once use more inducing points."
             )
-        if k > 0 and not options.is_gaussian:
+        if k > 0 and options.likelihood != "gaussian":
             raise ValueError('neighbours are for likelihood="gaussian": use neighbours=0 with Student-t noise.')
     if options.likelihood == "student_t" and options.target_transform == "log":
         raise ValueError(
@@ -165,7 +153,7 @@ def check_regression_options(options: RegressionOptions, noise_std: Any = None) 
             'target_transform="quantile".'
         )
     if options.calibration == "conformal" and options.validation_fraction == 0:
-        raise ValueError('calibration="conformal" needs rows held out: give validation_fraction above zero.')
+        raise ValueError('calibration="conformal" needs held-out rows: set validation_fraction above zero.')
     if noise_std is not None and (options.likelihood != "gaussian" or options.target_transform is not None):
         raise ValueError('noise_std needs likelihood="gaussian" and no target_transform: errors are in units of y.')
 
@@ -178,12 +166,12 @@ def _check_names(options: ModelOptions, **allowed: tuple[str | None, ...]) -> No
 
 
 def fresh_seed(random_state: Any) -> int:
-    """A seed from scikit-learn's kinds of random state."""
+    """A seed drawn from any random state that scikit-learn accepts."""
     return int(check_random_state(random_state).randint(2**31 - 10**6))
 
 
 def pick_device(name: str) -> torch.device:
-    """The device of an option: "auto" is CUDA where there is one."""
+    """The device that `device=` names; "auto" is CUDA if it is available."""
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
         raise ValueError('device="cuda" needs a CUDA device and a PyTorch build for it: use device="cpu" or "auto".')

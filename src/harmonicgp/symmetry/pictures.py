@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 _SAME, _OTHER, _PLAIN = "#1b7837", "#b2abd2", "#878787"
-_LEGEND = "Green: moved inputs look like the others; violet: they leave the data; grey: one block."
+_LEGEND = "Green: moved inputs look like the others; violet: they differ from the data; grey: one block."
 
 
 def draw_symmetries(choice: SymmetryChoice, path: str | Path | None) -> Figure:
-    """Draw a row for each candidate: gain in bound and residual of the kernel against one block; distance of moved inputs."""
-    # No pyplot: the caller's windows stay.
+    """Draw for each candidate its gain and its kernel residual against one block, and the distance of moved inputs."""
+    # Without pyplot, the figures of the caller stay as they are.
     figure_class = require("matplotlib.figure", "plot", "a picture of symmetries").Figure
     rows = choice.ranked
     if not rows:
@@ -31,16 +31,16 @@ def draw_symmetries(choice: SymmetryChoice, path: str | Path | None) -> Figure:
     several = max(row["round"] for row in rows) > 1
     for place, row in enumerate(reversed(rows)):
         gain, residual, plain = row["gain"], row.get("residual"), row["plain_residual"]
-        left = residual / plain if residual is not None and plain else None
+        ratio = residual / plain if residual is not None and plain else None
         when = f"  round {row['round']}" if gain is not None and several else ""
         chance = "" if row.get("p_value") is None else f"  p = {row['p_value']:.2g}"
         colour = _PLAIN if row["same"] is None else _SAME if row["same"] else _OTHER
         _draw_bar(bound, place, colour, gain, "+.3f", when)
-        _draw_bar(kernel, place, colour, left, ".2f", "")
+        _draw_bar(kernel, place, colour, ratio, ".2f", "")
         _draw_bar(inputs, place, colour, row.get("distance"), ".3f", chance)
     _finish(bound, "bound, above one block", "nats a row, in the same round")
-    _finish(kernel, "left of the kernel", "one block: 1", margin=0.3)
-    _finish(inputs, "moved inputs, from the others", "distance (MMD)")
+    _finish(kernel, "kernel left unexplained", "one block: 1", margin=0.3)
+    _finish(inputs, "moved inputs against the others", "distance (MMD)")
     bound.set_yticks(range(len(rows)), [_marked(row, choice) for row in reversed(rows)])
     figure.suptitle(f"{_headline(choice)}.\n{_LEGEND}", fontsize=11)
     if path is not None:
@@ -49,7 +49,7 @@ def draw_symmetries(choice: SymmetryChoice, path: str | Path | None) -> Figure:
 
 
 def _draw_bar(axis: Axes, place: int, colour: str, value: float | None, form: str, remark: str) -> None:
-    """Draw a value, if there is one, and write it and a remark beside its bar."""
+    """Draw a bar for a value, if there is one, and write the value and a remark beside it."""
     axis.barh(place, value or 0.0, color=colour, height=0.7)
     words = ("" if value is None else format(value, form)) + remark
     end = (max(value or 0.0, 0.0), place)
@@ -57,7 +57,7 @@ def _draw_bar(axis: Axes, place: int, colour: str, value: float | None, form: st
 
 
 def _finish(axis: Axes, title: str, unit: str, margin: float = 0.7) -> None:
-    """Frame the bars, with room for the words beside them, a share of their span."""
+    """Set title, unit and limits; `margin` is the room for words beside the bars, as a share of their span."""
     axis.set_title(title, fontsize=10)
     axis.set_xlabel(unit, fontsize=9)
     bars: Any = axis.patches
@@ -72,16 +72,16 @@ def _finish(axis: Axes, title: str, unit: str, margin: float = 0.7) -> None:
 
 def _headline(choice: SymmetryChoice) -> str:
     if choice.suggested is None:
-        first = "No symmetry of the inputs was found" + (" before time was up" if choice.cut else "")
+        first = "No symmetry of the inputs was found" + (" in the time that there was" if choice.cut else "")
     else:
         first = _plain(f"* suggested: {choice.label(choice.suggested)}")
     if choice.instead:
-        return f"{first}; a fit of so few rows is {choice.instead}"
+        return f"{first}; a fit to so few rows is {choice.instead}"
     return f"{first}; + what a fit takes" if _takes(choice) else first
 
 
 def _takes(choice: SymmetryChoice) -> bool:
-    """Whether a fit takes what the search has chosen: few rows are not searched, nor columns taken as periodic unasked."""
+    """Whether a fit makes the same choice: it does not for few rows, nor for columns that are not declared periodic."""
     return not choice.instead and not choice.candidate.periods
 
 

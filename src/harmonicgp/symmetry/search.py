@@ -121,8 +121,8 @@ def search_symmetry(
 
 def _generated(data: ModelRows, columns: Columns, settings: ModelSettings, suggest: bool) -> list[Candidate]:
     """All candidates that columns and rows give, one block on raw columns first."""
-    family = settings.options.family
-    shapes = list(candidates(columns, settings.options.warped, family))
+    family = settings.family
+    shapes = list(candidates(columns, settings.warp, family))
     warps = sorted({shape.warp for shape in shapes})
     soon = settings.until(LOOKING_SHARE)
     shapes += generated(columns, data.X, data.counts, family, settings.seed, soon, warps)
@@ -132,8 +132,8 @@ def _generated(data: ModelRows, columns: Columns, settings: ModelSettings, sugge
 
 def _offered(actions: Sequence[Action], columns: Columns, settings: ModelSettings) -> list[Candidate]:
     """One block, and the user's actions; each also without the symmetry where it makes a column periodic."""
-    family = settings.options.family
-    plain = list(candidates(columns, settings.options.warped, family))
+    family = settings.family
+    plain = list(candidates(columns, settings.warp, family))
     warps = sorted({shape.warp for shape in plain})
     names = settings.encoding.names
     shapes = [offered(action, columns, names, warp, family or "block") for warp in warps for action in actions]
@@ -354,12 +354,12 @@ def _short_fit(
         noise=noise,
         counts=counts,
         family="auto" if options.posterior == "auto" and candidate.posterior == "block" else candidate.posterior,
-        bound=options.bound_used,
+        bound=settings.bound,
         schedule=schedule,
     )
     if k == 0:
         return result, residual, None
-    problem = Problem(features, observe(likelihood), X, y, None, noise, options.bound_used, counts)
+    problem = Problem(features, observe(likelihood), X, y, None, noise, settings.bound, counts)
     return result, residual, held_out_density(problem, k, schedule)
 
 

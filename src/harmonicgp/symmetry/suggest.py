@@ -1,4 +1,4 @@
-"""Which symmetry do the data have? The search of a fit by itself, with its evidence."""
+"""Which symmetry do the data have? The search of a fit on its own, with its evidence."""
 
 from __future__ import annotations
 
@@ -11,24 +11,30 @@ from sklearn.base import BaseEstimator
 
 from harmonicgp.actions import Action
 from harmonicgp.symmetry.choice import SymmetryChoice
-from harmonicgp.symmetry.options import ModelOptions, RegressionOptions, check_options, check_regression_options
+from harmonicgp.symmetry.options import ModelOptions, RegressionOptions, check_options
 from harmonicgp.symmetry.search import search_symmetry
-from harmonicgp.symmetry.settings import ModelSettings, classification_settings, regression_settings
+from harmonicgp.symmetry.settings import ModelSettings
 from harmonicgp.tables.preprocessing import ClassificationPreprocessing, RegressionPreprocessing
-from harmonicgp.tables.rows import ModelRows
 
 
 def suggest_symmetry(
     X: Any, y: Any, candidates: Sequence[Action] | None = None, *, classify: bool = False, **arguments: Any
 ) -> SymmetryChoice:
-    """Compare symmetries of rows X for a target y, by what a fit with these arguments would see; nothing else is fitted.
+    """Compare symmetries of rows X [N, d] for a target y [N], as a fit with these arguments would.
 
-    For each candidate: whether the inputs look the same after it (a test that does not look at y), the share of the kernel that
-    its inducing points leave, and the bound after short fits at equal cost. `suggested` names the symmetry that the inputs have,
-    or None, and `suggested_action` is what an estimator takes for it; `advice`, `sentences` and `plot` say it all. With
-    `candidates=None` these are what a fit chooses from: negations along columns and principal directions, about the mean,
-    rotations of planes, permutations of columns, shifts of periodic columns (also of those that look periodic), flips and shifts
-    of images. Else only the actions that are given, on the standardised columns by their numbers.
+    Args:
+        X: a frame, or an array [N, d].
+        y: targets [N] or [N, P]; classes [N] with `classify`.
+        candidates: actions to compare, on standardised columns by number. None: the candidates of a fit, which are negations
+            along columns and principal directions (about the mean), rotations of planes, permutations of columns, shifts of
+            columns that are periodic or look periodic, and flips and shifts of images.
+        classify: whether y holds classes.
+        **arguments: arguments of the estimator.
+
+    Returns:
+        The choice. For each candidate it holds a test of the inputs that does not use y, the share of the kernel that the
+        inducing points do not explain, and the bound after short fits at equal cost. `suggested` names the symmetry that the
+        inputs have, `suggested_action` is the action for an estimator; `advice`, `sentences` and `plot` explain the result.
 
     Examples:
         >>> import numpy as np
@@ -39,48 +45,38 @@ def suggest_symmetry(
         'negation in 1 way, columns'
     """
     start = time.perf_counter()
-    _check_arguments(arguments, classify)
+    options = _options(arguments, classify)
     actions = None if candidates is None else _check_candidates(candidates)
-    data, settings = (_classification if classify else _regression)(X, y, arguments, start)
+    preprocessing: RegressionPreprocessing | ClassificationPreprocessing
+    if isinstance(options, RegressionOptions):
+        preprocessing, rows = RegressionPreprocessing.fit(
+            X, y, BaseEstimator(), columns=options.columns, missing=options.missing, transform=options.target_transform
+        )
+    else:
+        preprocessing, rows = ClassificationPreprocessing.fit(
+            X, y, BaseEstimator(), columns=options.columns, missing=options.missing
+        )
+    data = preprocessing.model_rows(rows)
+    settings = ModelSettings.of(options, preprocessing, len(data), start)
     columns = settings.columns_of(data, by_number=actions is not None)
     return search_symmetry(data, columns, settings, actions, suggest=True)
 
 
-def _regression(X: Any, y: Any, arguments: dict[str, Any], start: float) -> tuple[ModelRows, ModelSettings]:
-    options = RegressionOptions(**arguments)
-    check_options(options)
-    check_regression_options(options)
-    preprocessing, rows = RegressionPreprocessing.fit(
-        X, y, BaseEstimator(), columns=options.columns, missing=options.missing, transform=options.target_transform
-    )
-    data = preprocessing.model_rows(rows)
-    return data, regression_settings(options, preprocessing, data, start)
-
-
-def _classification(X: Any, y: Any, arguments: dict[str, Any], start: float) -> tuple[ModelRows, ModelSettings]:
-    options = ModelOptions(**arguments)
-    check_options(options)
-    preprocessing, rows = ClassificationPreprocessing.fit(
-        X, y, BaseEstimator(), columns=options.columns, missing=options.missing
-    )
-    data = preprocessing.model_rows(rows)
-    return data, classification_settings(options, preprocessing, data, start)
-
-
-def _check_arguments(arguments: dict[str, Any], classify: bool) -> None:
-    """Refuse arguments that the estimator does not have, or that a search cannot use."""
+def _options(arguments: dict[str, Any], classify: bool) -> ModelOptions:
+    """The arguments as checked options; those that a search cannot use raise an error."""
     for name in ("symmetry", "checkpoint_dir"):
         if name in arguments:
-            raise TypeError(f"suggest_symmetry takes no {name}: it searches, and keeps nothing.")
+            raise TypeError(f"suggest_symmetry takes no {name}: it only searches, and writes no files.")
     if not isinstance(arguments.get("kernel", ""), str):
-        raise TypeError(
-            "suggest_symmetry takes kernels by name: a kernel of your own is fitted as it is, without a search."
-        )
+        raise TypeError("suggest_symmetry takes kernels by name: with a kernel object a fit runs no search.")
     estimator = "HarmonicGPClassifier" if classify else "HarmonicGPRegressor"
-    options = ModelOptions if classify else RegressionOptions
-    unknown = sorted(set(arguments) - {field.name for field in fields(options)})
+    kind = ModelOptions if classify else RegressionOptions
+    unknown = sorted(set(arguments) - {field.name for field in fields(kind)})
     if unknown:
         raise TypeError(f"suggest_symmetry takes the arguments of {estimator}, which has no {', '.join(unknown)}.")
+    options = kind(**arguments)
+    check_options(options)
+    return options
 
 
 def _check_candidates(candidates: Any) -> list[Action]:
@@ -88,7 +84,7 @@ def _check_candidates(candidates: Any) -> list[Action]:
         raise TypeError(f"candidates is a list of actions, such as [Negation()]; got {candidates!r}.")
     actions = list(candidates)
     if not actions:
-        raise ValueError("candidates is empty: give at least one action, or None for those that a fit chooses from.")
+        raise ValueError("candidates is empty: give at least one action, or None for the candidates of a fit.")
     for action in actions:
         if not isinstance(action, Action):
             raise TypeError(f"candidates are actions of harmonicgp.actions; got {action!r}.")

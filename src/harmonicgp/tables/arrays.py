@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from harmonicgp.tables.inputs import Array
+from harmonicgp.tables.columns import Array
 
 
 class NotNumbersError(ValueError, TypeError):
@@ -16,21 +16,21 @@ class NotNumbersError(ValueError, TypeError):
 
 
 def validate(estimator: Any, X: Any, *y: Any, **checks: Any) -> Any:
-    """Check an array with scikit-learn's `validate_data`. The error names the wrong column and says what to do."""
+    """X after scikit-learn's `validate_data`. An error names the column and says what to do."""
     if getattr(getattr(X, "dtype", None), "kind", "") in ("M", "m"):
-        raise ValueError("X holds dates: arrays must be numbers; give a table (pandas, polars, Arrow) for dates.")
+        raise ValueError("X holds dates: arrays must hold numbers; give a table (pandas, polars, Arrow) for dates.")
     try:
         return validate_data(estimator, X, *y, dtype=np.float64, **checks)
     except (ValueError, TypeError) as error:
-        fault = _fault(X)
-        if fault is None:
+        problem = _problem(X)
+        if problem is None:
             raise
         kind = NotNumbersError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{fault} ({' '.join(str(error).split()).split('. ')[0]})") from None
+        raise kind(f"{problem} ({' '.join(str(error).split()).split('. ')[0]})") from None
 
 
-def _fault(X: Any) -> str | None:
-    """A sentence on the first value of an array that is not a finite number; None without one."""
+def _problem(X: Any) -> str | None:
+    """A sentence about the first value of an array that is not a finite number; None if there is no such value."""
     rows: Array = np.asarray(None if hasattr(X, "tocsr") else plain_array(X))
     if rows.ndim != 2 or rows.dtype.kind == "c":
         return None
@@ -43,22 +43,22 @@ def _fault(X: Any) -> str | None:
                 if not np.isfinite(float(value)):
                     return _gap(rows, i, j)
             except (TypeError, ValueError):
-                what = "a missing value" if value is None else repr(str(value)[:40])
+                shown = "a missing value" if value is None else repr(str(value)[:40])
                 return (
-                    f"column {j} holds {what} in row {i}, which is no number: arrays must be numbers; give a table (pandas, "
-                    "polars, Arrow) for text, dates and missing values"
+                    f"column {j} holds {shown} in row {i}, which is not a number: arrays must hold numbers; give a table "
+                    "(pandas, polars, Arrow) for text, dates and missing values"
                 )
     return None
 
 
 def _gap(rows: Array, i: int, j: int) -> str:
-    what = "a missing value (NaN)" if rows[i, j] != rows[i, j] else "an infinite value"
+    value = "a missing value (NaN)" if rows[i, j] != rows[i, j] else "an infinite value"
     remedy = "drop or replace those rows, or give missing inputs as a table with missing='impute'"
-    return f"column {j} has {what}, first in row {i}: {remedy}"
+    return f"column {j} has {value}, first in row {i}: {remedy}"
 
 
 def numbers(y: Any) -> Any:
-    """The targets of a regression as an array. Values that are not numbers raise an error that says what to do."""
+    """The targets of a regression as an array. If a value is not a number, the error says what to do."""
     values = np.asarray(plain_array(y))
     if values.dtype.kind in "Mm":
         raise ValueError("y holds dates: give numbers, such as days since a start.")
@@ -77,18 +77,18 @@ def numbers(y: Any) -> Any:
                 float(value)
             except (TypeError, ValueError):
                 raise ValueError(
-                    f"y holds {str(value)[:40]!r} in row {i}, which is no number: for classes use HarmonicGPClassifier."
+                    f"y holds {str(value)[:40]!r} in row {i}, which is not a number: for classes use HarmonicGPClassifier."
                 ) from None
     return values.astype(np.float64)
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN, or pandas' NA, which cannot be compared."""
+    """Whether a value is None, NaN, or pandas' NA."""
     return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
 
 
 def plain_array(y: Any) -> Any:
-    """The array of a frame or a series of any library."""
+    """The array of a frame or a series of any library; anything else as it is."""
     if type(y).__module__.startswith("pyarrow"):
         if hasattr(y, "column_names"):
             return np.column_stack([column.to_numpy() for column in y.columns])
@@ -98,23 +98,18 @@ def plain_array(y: Any) -> Any:
 
 
 def weights_of(sample_weight: Any, X: Any) -> Array | None:
-    """The weights of the rows of X; None where all are one. Weights are not negative, and some are positive."""
+    """The weights of the rows of X as float64 [N]; None if all are one. Raises for negative weights, or if all are zero."""
     if sample_weight is None:
         return None
-    rows = np.empty((n_rows(X), 1))
+    rows = np.empty((len(X), 1))
     weight: Array = _check_sample_weight(plain_array(sample_weight), rows, dtype=np.float64, ensure_non_negative=True)
     if not (weight > 0).any():
         raise ValueError("all rows have weight zero: give some a positive sample_weight.")
     return weight
 
 
-def n_rows(X: Any) -> int:
-    """The number of rows of an array or a frame."""
-    return len(X)
-
-
 def target_names(y: Any) -> list[str]:
-    """The names of the targets; empty where they have none."""
+    """The names of the targets; empty if they have none."""
     columns = getattr(y, "column_names", None) or getattr(y, "columns", None)
     if columns is not None and not callable(columns):
         return [str(name) for name in columns]
@@ -123,7 +118,7 @@ def target_names(y: Any) -> list[str]:
 
 
 def known_errors(noise_std: Any, n: int) -> Array:
-    """The known standard deviations of n rows."""
+    """The known standard deviations of n rows, [n]."""
     errors = np.asarray(plain_array(noise_std), dtype=np.float64).reshape(-1)
     if len(errors) != n or not np.isfinite(errors).all() or bool((errors < 0).any()):
         raise ValueError(f"noise_std must be {n} finite numbers, one a row and none negative; got {len(errors)}.")

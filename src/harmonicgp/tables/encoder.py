@@ -1,8 +1,4 @@
-"""Frames to numbers: categories, dates and missing values, the same from pandas, polars and Arrow.
-
-A fitted encoder is a value: one entry for each column that was seen, with all that is needed to encode new rows, and a
-state of plain numbers, text and lists that goes into a model file.
-"""
+"""Frames to numbers: categories, dates and missing values, with the same result for pandas, polars and Arrow."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ Missing: TypeAlias = Literal["refuse", "impute"]
 
 
 def is_frame(X: object) -> bool:
-    """Whether X is a table of pandas, polars or Arrow; a lazy one is refused.
+    """Whether X is a table of pandas, polars or Arrow. Raises for a lazy frame.
 
     Examples:
         >>> is_frame([[1.0, 2.0]])
@@ -41,10 +37,10 @@ def is_frame(X: object) -> bool:
 
 @dataclass(frozen=True)
 class TableEncoder:
-    """How the columns of a table become numbers: made by `fit`, kept as a value, used by `transform`.
+    """Turns the columns of a table into numbers. `fit` makes an encoder, which does not change afterwards.
 
-    Numbers stay; text becomes a column of 0 and 1 for each level; dates become days since the first, with time of day,
-    day of week and day of year where the table spans enough to tell.
+    Numbers stay as they are. Text becomes a column of 0 and 1 for each level. Dates become days since the first date, with
+    time of day, day of week and day of year if the dates span enough time.
 
     Examples:
         >>> import pyarrow as pa
@@ -57,10 +53,10 @@ class TableEncoder:
     """
 
     names: list[str]  #: the columns of the table, in the order of the fit
-    columns: list[Column]  #: how each is encoded, without those that were left out
+    columns: list[Column]  #: the encoding of each column that is used
     missing: Missing
-    notes: list[str]  #: what was done to the columns that a user should know, in sentences
-    warnings: list[str] = field(default_factory=list)  #: those of them that can harm
+    notes: list[str]  #: sentences on what was done to the columns
+    warnings: list[str] = field(default_factory=list)  #: sentences on what can harm predictions
 
     @classmethod
     def fit(cls, frame: Any, columns: Mapping[str | int, Kind] | None = None,
@@ -69,10 +65,10 @@ class TableEncoder:
 
         Args:
             frame: a table of pandas, polars or Arrow.
-            columns: kinds by name or number: "longitude", "latitude" or ("periodic", period). Such a column stays one.
-            missing: "refuse" or "impute": the median (the lower one of two) for numbers and dates, with a column
-                "NAME missing" that marks the rows, and a level "missing" for text.
-            weights: how many rows each row stands for; those of weight zero are not there.
+            columns: kinds by name or number: "longitude", "latitude" or ("periodic", period). Such a column stays one column.
+            missing: "refuse" or "impute". With "impute", numbers and dates are replaced by the median (the lower of two), and a
+                column "NAME missing" marks the rows; text has a level "missing".
+            weights: how many rows each row stands for, [n]; rows of weight zero are ignored.
         """
         if missing not in ("refuse", "impute"):
             raise ValueError(f"missing must be 'refuse' or 'impute'; got {missing!r}.")
@@ -97,7 +93,7 @@ class TableEncoder:
         if missing == "refuse":
             _refuse_missing(gaps)
         if not fitted:
-            raise ValueError(f"none of the columns has a value: {listed(names)}.")
+            raise ValueError(f"no column has any values: {listed(names)}.")
         return cls(names, fitted, missing, notes, warnings)
 
     @property
@@ -112,10 +108,10 @@ class TableEncoder:
         return {number: kind for number, kind in enumerate(kinds) if kind is not None}
 
     def transform(self, frame: Any, warn: bool = True, idle: Collection[str] = ()) -> Array:
-        """The numbers of a table, float64 [n, d]: columns are found by name, others are ignored; `idle` ones may be absent.
+        """The numbers of a table, float64 [n, d]. Columns are read by name; further columns are ignored.
 
-        Levels that the fit has not seen give an `UnseenLevelsWarning` for each column that has some, gaps in a column that had
-        none in the fit an `UnseenGapsWarning`, unless `warn` is off.
+        Columns named in `idle` may be absent. Unless `warn` is off, each column with levels that were not in the fit gives an
+        `UnseenLevelsWarning`, and each column with missing values that had none in the fit an `UnseenGapsWarning`.
         """
         table = _opened(frame)
         absent = [column.name for column in self.columns if column.name not in (*table.columns, *idle)]
@@ -138,13 +134,13 @@ class TableEncoder:
         return x
 
     def state(self) -> dict[str, Any]:
-        """All of it as numbers, text, lists and dicts, for JSON; `from_state` makes an equal encoder of it."""
+        """The encoder as a JSON part, for a model file."""
         columns = [{"type": type(column).__name__.lower(), **asdict(column)} for column in self.columns]
         return asdict(self) | {"columns": columns}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> TableEncoder:
-        """The encoder whose `state` this is."""
+        """The encoder with this `state`."""
         try:
             columns = []
             for entry in state["columns"]:
@@ -153,19 +149,19 @@ class TableEncoder:
             notes, warnings = list(state["notes"]), list(state.get("warnings", ()))  # older files have notes only
             return cls(list(state["names"]), columns, state["missing"], notes, warnings)
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"this is no state of a TableEncoder: {error!r}.") from None
+            raise ValueError(f"this is not the state of a TableEncoder: {error!r}.") from None
 
 
 def _opened(frame: Any) -> nw.DataFrame[Any]:
     if not is_frame(frame):
-        raise TypeError(f"a table of pandas, polars or Arrow is needed; got {type(frame).__name__}.")
+        raise TypeError(f"the table must be of pandas, polars or Arrow; got {type(frame).__name__}.")
     names = list(frame.column_names if nw.dependencies.is_pyarrow_table(frame) else frame.columns)
-    odd = [name for name in names if not isinstance(name, str)]
-    if odd:
-        raise ValueError(f"names of columns must be text; got {listed(odd)}: df.columns = df.columns.astype(str).")
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise ValueError(f"the table has columns of the same name: {listed(twice)}; rename or drop one.")
+    not_text = [name for name in names if not isinstance(name, str)]
+    if not_text:
+        raise ValueError(f"names of columns must be text; got {listed(not_text)}: df.columns = df.columns.astype(str).")
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise ValueError(f"the table has columns of the same name: {listed(repeated)}; rename or drop one.")
     if not names or not len(frame):
         raise ValueError(f"the table is empty: {len(frame)} rows, {len(names)} columns.")
     return nw.from_native(frame, eager_only=True)

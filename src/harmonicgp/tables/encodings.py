@@ -1,4 +1,4 @@
-"""How one column becomes numbers. An encoding is a value that a model file keeps: new rows are encoded as those of the fit."""
+"""How one column becomes numbers. The encoding is kept in the model file, so that new rows are encoded as in the fit."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from harmonicgp.tables.notices import IdentifierColumnError, UnseenGapsWarning, 
 
 _DAY = 86_400_000_000  # microseconds
 _YEAR = 365.25  # days
-_SEASONS = 1.5  # years of dates that tell a season from a trend
+_SEASONS = 1.5  # years of dates that it takes to tell a season from a trend
 #: The start, the length and the unit of each clock and calendar; 1970 began on a Thursday.
 _CALENDARS = {
     "time of day": (0, _DAY, _DAY // 24),
     "day of week": (-3 * _DAY, 7 * _DAY, _DAY),
     "day of year": (0, int(_YEAR * _DAY), _DAY),
 }
-MAX_LEVELS = 20  #: columns of 0 and 1 that one column of text may become
-MAX_RARE = 10_000  #: rare levels that are kept by name, to tell them from new ones
+MAX_LEVELS = 20  #: indicator columns of one column of text, at most
+MAX_RARE = 10_000  #: rare levels that are stored to tell them from new ones, at most
 
 _OTHER_DATE = re.compile(
     r"(\d{1,2}([/.-])\d{1,2}\2(\d{4}|\d\d)|\d{4}([/.])\d{1,2}\4\d{1,2})([T ].*)?", re.ASCII
-)  # whether 03/04 is in March or in April is not for us to guess
-_READS = {  # what a column may hold when new rows come, by what it held in the fit
+)  # not read as dates: 03/04 may be in March or in April
+_READS = {  # the roles that a column of new rows may have, by its role in the fit
     "number": ("number", "text"),
     "date": ("date", "text"),
     "time": ("time", "text"),
@@ -53,24 +53,24 @@ Encoded: TypeAlias = tuple[Array, int, Sequence[UnseenWarning]]
 
 @dataclass(frozen=True)
 class Measured:
-    """A column of values that have a median, which stands in for those that are missing."""
+    """A column of values with a median, which replaces missing values."""
 
     name: str
     role: str
     kind: Kind | None
-    fill: Any  #: stands in for what is missing; None: nothing does
-    flagged: bool  #: the fit had missing values, which have a column of their own
+    fill: Any  #: replaces missing values; None: they stay missing
+    flagged: bool  #: whether the fit had missing values, which an extra column marks
 
     def labelled(self, labels: list[Label]) -> list[Label]:
-        """The labels of all columns; `labels` are those of the columns of values, where the user declares no kind."""
+        """All labels. `labels` are those of the columns of values; a kind that the user declares replaces them."""
         declared: list[Label] = [(self.name, self.kind)] if self.kind is not None else labels
         return [*declared, (f"{self.name} missing", None)] if self.flagged else declared
 
-    def encoded(self, columns: list[Array], gone: Array) -> Encoded:
-        """Columns of values as `encode` returns them; `gone` marks the rows without a value."""
-        gaps = int(gone.sum())
+    def encoded(self, columns: list[Array], missing: Array) -> Encoded:
+        """Columns of values as `encode` returns them; `missing` [n] marks the rows without a value."""
+        gaps = int(missing.sum())
         unseen = [UnseenGapsWarning(self.name, gaps, "the median")] if gaps and not self.flagged else []
-        return np.stack([*columns, gone] if self.flagged else columns, 1), gaps, unseen
+        return np.stack([*columns, missing] if self.flagged else columns, 1), gaps, unseen
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Numbers(Measured):
     @classmethod
     def fit(cls, series: Series, role: str, kind: Kind | None, impute: bool, mass: Array,
             notes: list[str]) -> tuple[Numbers | None, int]:  # fmt: skip
-        """The encoding of a column, None if it has no values, and how many values are missing."""
+        """The encoding of a column (None if it has no values), and the number of missing values."""
         name, x = series.name, floats_of(series, role)
         present = ~np.isnan(x)
         n_missing = int((~present).sum())
@@ -91,7 +91,7 @@ class Numbers(Measured):
             notes.append(f"{name!r} holds {role}s: used in {'days' if role == 'duration' else 'hours'}.")
         if impute and n_missing:
             notes.append(
-                f"{name!r} lacks {n_missing} values: the median {fill:.6g} stands in, '{name} missing' marks them."
+                f"{name!r} has {n_missing} missing values: the median {fill:.6g} replaces them, '{name} missing' marks them."
             )
         return cls(name, role, kind, fill, impute and n_missing > 0), n_missing
 
@@ -102,17 +102,17 @@ class Numbers(Measured):
         return self.labelled([clock if self.role == "time" else (self.name, None)])
 
     def encode(self, series: Series) -> Encoded:
-        """The columns [n, k] of these rows, how many values are missing, and warnings."""
+        """The columns [n, k] of these rows, the number of missing values, and warnings."""
         x = floats_of(series, self.role)
-        gone = np.isnan(x)
-        return self.encoded([x if self.fill is None else np.where(gone, self.fill, x)], gone)
+        missing = np.isnan(x)
+        return self.encoded([x if self.fill is None else np.where(missing, self.fill, x)], missing)
 
 
 @dataclass(frozen=True)
 class Dates(Measured):
-    """A column of dates: days since the first, and the clocks and calendars that the data can tell apart.
+    """A column of dates: days since the first date, and the parts (time of day, ...) that the data can tell apart.
 
-    The date that stands in is in microseconds, by the world's clock and by the wall's.
+    `fill` holds microseconds since 1970, in UTC and in local time.
     """
 
     origin: int  #: microseconds since 1970
@@ -122,24 +122,26 @@ class Dates(Measured):
     @classmethod
     def fit(cls, series: Series, kind: Kind | None, impute: bool, mass: Array,
             notes: list[str]) -> tuple[Dates | None, int]:  # fmt: skip
-        """The encoding of a column, None if it has no dates, and how many dates are missing."""
+        """The encoding of a column (None if it has no dates), and the number of missing dates."""
         name, zone = series.name, zone_of(series)
-        utc, wall, gone = instants_of(series, zone)
-        n_missing = int(gone.sum())
-        utc, wall = utc[~gone], wall[~gone]
+        utc, local, missing = instants_of(series, zone)
+        n_missing = int(missing.sum())
+        utc, local = utc[~missing], local[~missing]
         if not len(utc):
             return None, n_missing
         origin, days = int(utc.min()) // _DAY * _DAY, (int(utc.max()) - int(utc.min())) / _DAY
-        calendars = () if kind is not None else tuple(_telling_parts(days, wall))
-        middle = _median(utc, mass[~gone])
-        fill = (int(utc[middle]), int(wall[middle])) if impute else None
-        used = ", ".join((f"days since {np.datetime64(origin // _DAY, 'D')}", *calendars))
+        parts = () if kind is not None else tuple(_distinct_parts(days, local))
+        middle = _median(utc, mass[~missing])
+        fill = (int(utc[middle]), int(local[middle])) if impute else None
+        columns = ", ".join((f"days since {np.datetime64(origin // _DAY, 'D')}", *parts))
         short = kind is None and days <= _SEASONS * _YEAR
-        why = "; no period of a year, which takes a year and a half of dates to learn" if short else ""
-        notes.append(f"{name!r} holds dates: used as {used}{why}.")
+        why = "; no yearly period, which takes a year and a half of dates to learn" if short else ""
+        notes.append(f"{name!r} holds dates: used as {columns}{why}.")
         if impute and n_missing:
-            notes.append(f"{name!r} lacks {n_missing} dates: the median stands in, '{name} missing' marks them.")
-        return cls(name, "date", kind, fill, impute and n_missing > 0, origin, zone, calendars), n_missing
+            notes.append(
+                f"{name!r} has {n_missing} missing dates: the median replaces them, '{name} missing' marks them."
+            )
+        return cls(name, "date", kind, fill, impute and n_missing > 0, origin, zone, parts), n_missing
 
     @property
     def labels(self) -> list[Label]:
@@ -151,11 +153,12 @@ class Dates(Measured):
         return self.labelled(labels)
 
     def encode(self, series: Series) -> Encoded:
-        """The columns [n, k] of these rows, how many dates are missing, and warnings."""
-        utc, wall, gone = instants_of(series, self.zone)
+        """The columns [n, k] of these rows, the number of missing dates, and warnings."""
+        utc, local, missing = instants_of(series, self.zone)
         if self.fill is not None:
-            utc, wall = (np.where(gone, fill, clock) for fill, clock in zip(self.fill, (utc, wall), strict=True))
-        return self.encoded([(utc - self.origin) / _DAY, *(_calendar_part(wall, part) for part in self.parts)], gone)
+            utc, local = (np.where(missing, fill, time) for fill, time in zip(self.fill, (utc, local), strict=True))
+        parts = (_calendar_part(local, part) for part in self.parts)
+        return self.encoded([(utc - self.origin) / _DAY, *parts], missing)
 
 
 @dataclass(frozen=True)
@@ -166,27 +169,27 @@ class Levels:
     role: str
     fill: str | None
     levels: tuple[str, ...]
-    rare: tuple[str, ...] | None = None  #: what shares the level "other"; None: not known
+    rare: tuple[str, ...] | None = None  #: the levels that share "other"; None: not stored
 
     @classmethod
     def fit(cls, name: str, counts: Counter[str], rows: float, impute: bool, notes: list[str],
             warnings: list[str]) -> tuple[Levels, int]:  # fmt: skip
-        """The encoding of a column, from the weight of each text, and how many values are missing."""
+        """The encoding of a column from the weight of each text, and the number of missing values."""
         total = counts.total()
         n_missing = round(rows - total)
         if len(counts) > 50 and len(counts) > 0.5 * total:
             dates = [text for text in counts if _OTHER_DATE.fullmatch(text.strip())]
             if len(dates) > 0.5 * len(counts):
                 raise ValueError(
-                    f"column {name!r} holds text that looks like dates, such as {dates[0]!r:.40}: write them as ISO dates "
-                    "(2023-12-31), which are read."
+                    f"column {name!r} holds text that looks like dates, such as {dates[0]!r:.40}: write ISO dates, such as "
+                    "2023-12-31."
                 )
             raise IdentifierColumnError(name, len(counts), total)
         fill = min(counts, key=lambda level: (-counts[level], level)) if impute else None
         if impute and n_missing:
             fill = "missing"
             counts = counts + Counter({fill: n_missing})
-            notes.append(f"{name!r} lacks {n_missing} values: they are a level of their own, 'missing'.")
+            notes.append(f"{name!r} has {n_missing} missing values: they are the level 'missing'.")
         levels = sorted(counts)
         rare: tuple[str, ...] | None = ()
         if len(levels) > MAX_LEVELS:
@@ -202,7 +205,7 @@ class Levels:
 
     @property
     def indicators(self) -> tuple[str, ...]:
-        """The levels that have a column."""
+        """The levels that have an indicator column."""
         return tuple(level for level in self.levels if level != "other")[-1:] if len(self.levels) == 2 else self.levels
 
     @property
@@ -211,25 +214,25 @@ class Levels:
         return [(f"{self.name}={level}", None) for level in self.indicators]
 
     def encode(self, series: Series) -> Encoded:
-        """The columns [n, k] of these rows, how many levels are missing, and warnings."""
+        """The columns [n, k] of these rows, the number of missing levels, and warnings."""
         place = {level: number for number, level in enumerate(self.levels)}
         rest = place.get("other", -1)
-        seen = place | dict.fromkeys(self.rare or (), rest)
-        lumped = self.rare is None and rest >= 0  # what shares the level "other" is not known
-        numbers: dict[str | None, int] = {}  # of the texts, in the order in which they come
+        place_of_text = place | dict.fromkeys(self.rare or (), rest)
+        lumped = self.rare is None and rest >= 0  # rare and new levels cannot be told apart
+        numbers: dict[str | None, int] = {}  # of the texts, in their order
         codes = np.fromiter((numbers.setdefault(t, len(numbers)) for t in texts_of(series)), np.int64, len(series))
         counts = dict(zip(numbers, np.bincount(codes).tolist(), strict=True))
         gaps = counts.pop(None, 0)
-        new = {str(text): count for text, count in counts.items() if text not in seen and not lumped}
+        new = {str(text): count for text, count in counts.items() if text not in place_of_text and not lumped}
         notices: list[UnseenWarning] = []
         if new:
-            two = repr(self.levels[0]) if len(self.levels) == 2 else "none of the known levels"
+            fate = repr(self.levels[0]) if len(self.levels) == 2 else "none of the levels of the fit"
             notices.append(
-                UnseenLevelsWarning(self.name, list(new), sum(new.values()), "'other'" if rest >= 0 else two)
+                UnseenLevelsWarning(self.name, list(new), sum(new.values()), "'other'" if rest >= 0 else fate)
             )
         if gaps and self.fill != "missing":
             notices.append(UnseenGapsWarning(self.name, gaps, f"the most frequent level {self.fill!r}"))
-        places = np.array([seen.get((self.fill or "") if text is None else text, rest) for text in numbers])
+        places = np.array([place_of_text.get((self.fill or "") if text is None else text, rest) for text in numbers])
         return (places[:, None] == [place[level] for level in self.indicators])[codes], gaps, notices
 
 
@@ -239,16 +242,17 @@ COLUMNS: dict[str, type[Any]] = {"numbers": Numbers, "dates": Dates, "levels": L
 
 def fit_encoding(series: Series, kind: Kind | None, impute: bool, mass: Array, notes: list[str],
                  warnings: list[str]) -> tuple[Column | None, int]:  # fmt: skip
-    """The encoding of a column, None if it has no values, and how many of its values are missing.
+    """The encoding of a column (None if it has no values), and the number of missing values.
 
-    `mass` are the weights of the rows. Sentences for the user go to `notes`, those about what can harm to `warnings`.
+    `mass` [n] holds the weights of the rows. Sentences for the user are appended to `notes` and, on what can harm predictions,
+    to `warnings`.
     """
     name = series.name
     role, counts = fit_role(series, mass, notes)
     if role == "empty":
         return None, len(series)
     if kind is not None and (role == "level" or (role != "number" and isinstance(kind, str))):
-        raise ValueError(f"column {name!r} is declared as {kind!r} and holds {plural(role)}, not numbers.")
+        raise ValueError(f"column {name!r} is declared {kind!r}, but holds {plural(role)}, not numbers.")
     if role == "level":
         return Levels.fit(name, counts, float(mass.sum()), impute, notes, warnings)
     if role == "date":
@@ -257,33 +261,33 @@ def fit_encoding(series: Series, kind: Kind | None, impute: bool, mass: Array, n
 
 
 def encode(column: Column, series: Series) -> Encoded:
-    """The columns [n, k] of new rows, how many of their values are missing, and warnings."""
+    """The columns [n, k] of new rows, the number of missing values, and warnings."""
     role = role_of(series)
-    integers = column.role == "level" and series.dtype.is_integer()  # a file whose codes happen to be all digits
+    integers = column.role == "level" and series.dtype.is_integer()  # a file in which all codes are digits
     if role != "empty" and role not in _READS[column.role] and not integers:
-        raise ValueError(f"column {column.name!r} held {plural(column.role)} in the fit and holds {plural(role)} now.")
+        raise ValueError(f"column {column.name!r} held {plural(column.role)} in the fit, but holds {plural(role)} now.")
     return column.encode(series)
 
 
-def _telling_parts(days: float, wall: Array) -> Iterator[str]:
-    """The clocks and calendars that differ from the trend and from a constant on rows that span so many days."""
-    if days > 1 and len(np.unique(wall % _DAY)) > 1:
+def _distinct_parts(days: float, local: Array) -> Iterator[str]:
+    """The parts of dates that are neither constant nor a trend, for rows that span so many days."""
+    if days > 1 and len(np.unique(local % _DAY)) > 1:
         yield "time of day"
-    if days > 14 and len(np.unique(wall // _DAY % 7)) > 1:
+    if days > 14 and len(np.unique(local // _DAY % 7)) > 1:
         yield "day of week"
     if days > _SEASONS * _YEAR:
-        season = _calendar_part(wall, "day of year")
-        if np.ptp((season - season[0] + _YEAR / 2) % _YEAR) > 2:  # not one date a year
+        season = _calendar_part(local, "day of year")
+        if np.ptp((season - season[0] + _YEAR / 2) % _YEAR) > 2:  # more than one date a year
             yield "day of year"
 
 
-def _calendar_part(wall: Array, part: str) -> Array:
+def _calendar_part(local: Array, part: str) -> Array:
     """Hours since midnight, days since Monday, or days of a year of 365.25 days."""
     start, length, unit = _CALENDARS[part]
-    return (wall - start) % length / unit
+    return (local - start) % length / unit
 
 
 def _median(values: Array, mass: Array) -> int:
-    """The place of the weighted median, the lower one of two."""
+    """The index of the weighted median, the lower one of two."""
     order = np.argsort(values, kind="stable")
     return int(order[np.searchsorted(np.cumsum(mass[order]), 0.5 * mass.sum())])

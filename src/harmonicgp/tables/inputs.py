@@ -1,19 +1,18 @@
-"""Encoded columns to model inputs: idle columns are dropped, skewed ones warped, and all are standardised."""
+"""Encoded columns to model inputs: unused columns are dropped, skewed columns are warped, and all are standardised."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
+from harmonicgp.tables.columns import Array
 from harmonicgp.tables.kinds import Kind, listed, read_kinds
 
-Array: TypeAlias = np.ndarray[Any, Any]
-
-#: Columns more skewed than this are candidates for warping.
+#: Columns with a larger skewness than this are candidates for warping.
 SKEWED = 1.5
 #: Knots of a warp, at most.
 KNOTS = 200
@@ -30,7 +29,7 @@ class Warp:
 
     @classmethod
     def fit(cls, x: Array, counts: Array | None = None) -> Warp:
-        """Through at most `KNOTS` quantiles of x [N]; each knot at the middle rank of its value."""
+        """Fit to at most `KNOTS` quantiles of x [N]; each knot has the middle rank of its value."""
         values, inverse = np.unique(x, return_inverse=True)
         mass = np.bincount(inverse, weights=counts, minlength=len(values))
         ranks = (np.cumsum(mass) - 0.5 * mass) / mass.sum()
@@ -43,21 +42,21 @@ class Warp:
 
     @property
     def slope(self) -> float:
-        """The slope of the map beyond its knots: that from the first to the last, one for a single knot."""
+        """The slope of the map beyond its knots: the slope from the first knot to the last; 1 for a single knot."""
         return float(np.ptp(self.scores) / np.ptp(self.values)) if len(self.values) > 1 else 1.0
 
     def __call__(self, x: Array) -> Array:
-        """Normal scores."""
+        """Normal scores of values x."""
         beyond = x - np.clip(x, self.values[0], self.values[-1])
         return np.interp(x, self.values, self.scores) + self.slope * beyond
 
     def inverse(self, z: Array) -> Array:
-        """Values at normal scores."""
+        """Values at normal scores z."""
         beyond = z - np.clip(z, self.scores[0], self.scores[-1])
         return np.interp(z, self.scores, self.values) + beyond / self.slope
 
     def log_slope(self, x: Array) -> Array:
-        """The logarithm of the map's slope, for densities."""
+        """The logarithm of the slope of the map at x, for densities."""
         if len(self.values) < 2:
             return np.zeros_like(x)
         place = np.clip(np.searchsorted(self.values, x, side="right") - 1, 0, len(self.values) - 2)
@@ -72,7 +71,9 @@ class Columns:
 
     used: tuple[int, ...]  #: in the order of the model's columns
     kinds: Mapping[int, Kind] = field(default_factory=dict)  #: by encoded column
-    raw: frozenset[int] = frozenset()  #: columns that keep their units: those of a kind, and those that a kernel reads
+    raw: frozenset[int] = (
+        frozenset()
+    )  #: columns that keep their units: those with a kind, and those that a kernel reads
     skewed: tuple[int, ...] = ()
     image: tuple[int, int] | None = None
     notes: tuple[str, ...] = ()
@@ -80,7 +81,7 @@ class Columns:
 
     @classmethod
     def as_given(cls, X: Array, counts: Array | None, kinds: Mapping[int, Kind], raw: Sequence[int] = ()) -> Columns:
-        """All columns in their order, for a kernel or an action that names them by number."""
+        """All columns in their order, for a kernel or an action that names columns by number."""
         raw_columns = frozenset(kinds) | frozenset(raw)
         scales = {j: moments(X[:, j], counts) for j in range(X.shape[1]) if j not in raw_columns}
         return cls(tuple(range(X.shape[1])), dict(kinds), raw_columns, _skewed(X, counts, scales))
@@ -94,7 +95,7 @@ class Columns:
         names: Sequence[str],
         image: tuple[int, int] | None = None,
     ) -> Columns:
-        """Choose the columns, those of a kind first. Constant and duplicate columns are dropped, with a note for each."""
+        """Choose the columns, those with a kind first. Constant and duplicate columns are dropped, with a note."""
         special = sorted(kinds, key=lambda j: ({"longitude": 0, "latitude": 1}.get(str(kinds[j]), 2), j))
         plain = [j for j in range(X.shape[1]) if j not in kinds]
         if image is not None:
@@ -106,16 +107,16 @@ class Columns:
         variables = [j for j in plain if j not in constants]
         duplicates = _duplicates(X, counts, variables, scales)
         for j, other in duplicates.items():
-            notes.append(f"{_column(names[j])} repeats {names[other]} and is not used.")
+            notes.append(f"{column_phrase(names[j])} repeats {names[other]} and is not used.")
         unique_columns = [j for j in variables if j not in duplicates]
         skewed = _skewed(X, counts, {j: scales[j] for j in unique_columns})
         if not unique_columns and not special:
-            unique_columns = plain[:1]  # a model needs a column, if only a constant one
+            unique_columns = plain[:1]  # a model needs at least one column
         used = (*special, *unique_columns)
         return cls(used, dict(kinds), frozenset(special), skewed, None, tuple(notes), tuple(duplicates))
 
     def with_periods(self, periods: Iterable[tuple[int, float]]) -> Columns:
-        """The same with some columns taken as periodic."""
+        """The columns with some of them declared periodic."""
         kinds: dict[int, Kind] = {j: ("periodic", period) for j, period in periods}
         return replace(
             self,
@@ -129,7 +130,7 @@ class Columns:
 class Inputs:
     """How encoded columns become model inputs."""
 
-    order: Array  #: encoded column of every model column, before axes are turned
+    order: Array  #: encoded column of every model column, before the rotation to `axes`
     kinds: Mapping[int, Kind]  #: by model column
     centre: Array
     scale: Array
@@ -159,9 +160,9 @@ class Inputs:
             if j not in columns.raw:
                 x = warps[j](X[:, j]) if j in warps else X[:, j]
                 centre[i], scale[i] = moments(x, counts)
-        if columns.image:  # one scale for all pixels: a symmetry moves them about
-            every = X[:, order].reshape(-1)
-            centre[:], scale[:] = moments(every, None if counts is None else counts.repeat(len(order)))
+        if columns.image:  # one scale for all pixels, because a symmetry moves them
+            pixels = X[:, order].reshape(-1)
+            centre[:], scale[:] = moments(pixels, None if counts is None else counts.repeat(len(order)))
         inputs = cls(order, kinds, centre, scale, warps)
         if not principal or len(inputs.plain) < 2:
             return inputs
@@ -170,7 +171,7 @@ class Inputs:
         _, V = np.linalg.eigh(rows.T @ weighted)
         V = V[:, ::-1]
         largest = V[np.abs(V).argmax(0), np.arange(V.shape[1])]
-        return replace(inputs, axes=V * np.sign(largest))  # one of a direction and its opposite
+        return replace(inputs, axes=V * np.sign(largest))  # fixes the sign of each direction
 
     def transform(self, X: Array) -> Array:
         """Encoded rows [n, d] to model inputs [n, k] in float64."""
@@ -179,13 +180,13 @@ class Inputs:
             x = self.warps[j](X[:, j]) if j in self.warps else X[:, j]
             with np.errstate(over="ignore"):
                 rows[:, i] = (x - self.centre[i]) / self.scale[i]
-        rows.clip(-_FARTHEST, _FARTHEST, out=rows)  # squares of what is farther would overflow
+        rows.clip(-_FARTHEST, _FARTHEST, out=rows)  # squares of larger numbers would overflow
         if self.axes is not None:
             rows[:, self.plain] = rows[:, self.plain] @ self.axes
         return rows
 
     def inverse(self, rows: Array, d: int) -> Array:
-        """Model inputs back to d encoded columns; those that the model does not use are not a number."""
+        """Model inputs [n, k] back to d encoded columns [n, d]; NaN in columns that the model does not use."""
         rows = np.array(rows, dtype=np.float64)
         if self.axes is not None:
             rows[:, self.plain] = rows[:, self.plain] @ self.axes.T
@@ -213,7 +214,7 @@ class Inputs:
 
 
 def moments(x: Array, counts: Array | None) -> tuple[float, float]:
-    """Mean and standard deviation (one for a constant), repeats counted, safe for tiny and huge values."""
+    """Weighted mean and standard deviation (1 for a constant), without overflow for tiny and huge values."""
     unit = float(np.abs(x).max()) or 1.0
     u = x / unit
     mean = float(np.average(u, weights=counts))
@@ -224,22 +225,22 @@ def moments(x: Array, counts: Array | None) -> tuple[float, float]:
 
 
 def is_constant(x: Array, scale: tuple[float, float]) -> bool:
-    """Whether x, of these mean and standard deviation, varies no more than its values are rounded."""
+    """Whether x varies by no more than rounding; `scale` holds its mean and standard deviation."""
     return scale[1] == 1.0 and float(np.ptp(x / (np.abs(x).max() or 1.0))) <= 1e-9
 
 
 def check_size(X: Array, names: Sequence[str]) -> None:
-    """Refuse values that would overflow, naming the column."""
+    """Raise for values that would overflow; the error names the column."""
     largest = np.abs(X).max(0)
     if largest.max(initial=0.0) > _LARGEST:
         j = int(largest.argmax())
         raise ValueError(
-            f"{_column(names[j])} reaches {largest[j]:.3g}: divide it by a constant, or take its logarithm."
+            f"{column_phrase(names[j])} reaches {largest[j]:.3g}: divide it by a constant, or take its logarithm."
         )
 
 
 def _skewed(X: Array, counts: Array | None, scales: Mapping[int, tuple[float, float]]) -> tuple[int, ...]:
-    """The columns that are skewed and take more than a few values; `scales` are their means and standard deviations."""
+    """The skewed columns with more than a few values; `scales` holds means and standard deviations."""
     skewed = []
     for j, (mean, std) in scales.items():
         x = X[:, j]
@@ -253,7 +254,7 @@ def _skewed(X: Array, counts: Array | None, scales: Mapping[int, tuple[float, fl
 def _duplicates(
     X: Array, counts: Array | None, columns: list[int], scales: Mapping[int, tuple[float, float]]
 ) -> dict[int, int]:
-    """The earlier column of each column that is a multiple of one, up to a constant."""
+    """Columns that are linear functions of an earlier column, with that column."""
     standard = (X[:, columns] - [scales[j][0] for j in columns]) / [scales[j][1] for j in columns]
     weighted = standard if counts is None else standard * counts[:, None]
     total = len(X) if counts is None else float(counts.sum())
@@ -268,11 +269,11 @@ def _duplicates(
 
 
 def _repeats(x: Array, other: Array) -> bool:
-    """Whether x is a multiple of the other column plus a constant, in every row.
+    """Whether x is a multiple of the other column plus a constant in every row.
 
-    The rounding that is allowed is a share of the bulk of x, and of each row itself: a correlation would look at outliers alone.
+    The tolerance is relative to the typical size of x and to each row: a correlation would depend on outliers alone.
     """
-    row = int(other.argpartition(len(other) // 2)[len(other) // 2])  # the median: a row amid the others
+    row = int(other.argpartition(len(other) // 2)[len(other) // 2])  # a row with the median value
     u, v = other - other[row], x - x[row]
     farthest = int(np.abs(u).argmax())
     values = np.unique(x)
@@ -280,6 +281,6 @@ def _repeats(x: Array, other: Array) -> bool:
     return bool((np.abs(v - v[farthest] / u[farthest] * u) <= 1e-6 * (bulk + np.abs(v))).all())
 
 
-def _column(name: str) -> str:
-    """A name for a sentence. Columns of an array have the name "column 3" already."""
+def column_phrase(name: str) -> str:
+    """A name for a sentence. Columns of an array are already named "column 3"."""
     return name if name.startswith("column ") else f"column {name}"

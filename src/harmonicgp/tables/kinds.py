@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Literal, TypeAlias
 
+#: What a user declares a column to be, such as "longitude" or ("periodic", 24.0).
 Kind: TypeAlias = Literal["longitude", "latitude"] | tuple[Literal["periodic"], float]
 
 
@@ -29,15 +30,17 @@ def check_kinds(columns: Mapping[str | int, Kind] | None, names: Sequence[str] |
     for key, kind in columns.items():
         number = _column_number(key, names, d)
         if number in kinds:
-            raise ValueError(f"columns speaks twice of the same column: {key!r} is column {number}.")
+            raise ValueError(f"columns names the same column twice: {key!r} is column {number}.")
         kinds[number] = _check_kind(key, kind)
     counts = Counter(map(str, kinds.values()))
     for one, other in (("latitude", "longitude"), ("longitude", "latitude")):
         if counts[one] > 1:
-            raise ValueError(f"columns declares more than one {one}: one pair of latitude and longitude is understood.")
+            raise ValueError(
+                f"columns declares more than one {one}: only one pair of latitude and longitude is possible."
+            )
         if counts[one] and not counts[other]:
-            rather = " (a longitude alone is ('periodic', 360))" if one == "longitude" else ""
-            raise ValueError(f"columns declares a {one} and no {other}: name both{rather}.")
+            hint = " (for a longitude alone, use ('periodic', 360))" if one == "longitude" else ""
+            raise ValueError(f"columns declares a {one} but no {other}: declare both{hint}.")
     return kinds
 
 
@@ -49,10 +52,10 @@ def _column_number(key: object, names: Sequence[str] | None, d: int) -> int:
             raise ValueError(f"columns names {key!r}, which is not in the table; it has {listed(names)}.")
         return list(names).index(key)
     if not isinstance(key, Integral) or isinstance(key, bool):
-        raise ValueError(f"the keys of columns are names or numbers of columns; got {key!r}.")
+        raise ValueError(f"the keys of columns must be names or numbers of columns; got {key!r}.")
     number = int(key)
     if not -d <= number < d:
-        raise ValueError(f"columns speaks of column {number}; there are {d}, numbered from 0.")
+        raise ValueError(f"columns names column {number}; there are {d} columns, numbered from 0.")
     return number % d
 
 
@@ -73,6 +76,11 @@ def read_kinds(entries: Iterable[tuple[int, Any]]) -> dict[int, Kind]:
 
 
 def listed(names: Sequence[object], most: int = 10, show: Callable[[object], str] = repr) -> str:
-    """The first names, and how many more there are."""
+    """The first `most` names, and the number of the others.
+
+    Examples:
+        >>> listed(["a", "b", "c"], most=2)
+        "'a', 'b' and 1 more"
+    """
     shown = ", ".join(map(show, names[:most]))
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,4 +1,4 @@
-"""Warnings and errors about the columns of a table, with fields."""
+"""Warnings and errors about the columns of a table, with their facts as fields."""
 
 from __future__ import annotations
 
@@ -6,37 +6,42 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from harmonicgp.tables.kinds import Kind
+from harmonicgp.tables.kinds import Kind, listed
 
-_SHOWN = 3  # levels that a warning names
-_MOST_COLUMNS = 10  # that an error names
+_SHOWN = 3  # levels that a warning names, at most
 
 
 class UnseenWarning(UserWarning, ABC):
-    """Values of a column that the fit has not seen. Those of two parts of a table add up."""
+    """Values of a column that were not in the fit. Warnings for two parts of a table can be added."""
 
     column: str
     rows: int  #: rows that hold such values
-    fate: str  #: what stands in for them
+    fate: str  #: what the values are replaced by
 
     @abstractmethod
     def __add__(self, other: Self) -> Self:
-        """The warning of both parts."""
+        """The warning for both parts."""
 
 
 class UnseenLevelsWarning(UnseenWarning):
-    """Levels of a column that the fit has not seen."""
+    """Levels of a column that were not in the fit.
+
+    Examples:
+        >>> print(UnseenLevelsWarning("colour", ["violet"], 2, "'other'"))
+        column 'colour' holds levels that were not in the fit ('violet') in 2 rows: they count as 'other', and error bars do not
+        include this.
+    """
 
     def __init__(self, column: str, levels: Sequence[str], rows: int, fate: str) -> None:
-        super().__init__(column, levels, rows, fate)  # what pickling needs
+        super().__init__(column, levels, rows, fate)  # for pickling
         self.column, self.levels, self.rows, self.fate = column, tuple(levels[: _SHOWN + 1]), rows, fate
 
     def __str__(self) -> str:
         shown = ", ".join(repr(level[:40]) for level in self.levels[:_SHOWN])
         return (
-            f"column {self.column!r} holds levels that the fit has not seen "
+            f"column {self.column!r} holds levels that were not in the fit "
             f"({shown}{', ...' * (len(self.levels) > _SHOWN)}) in {self.rows:,} row{'s' * (self.rows != 1)}: "
-            f"they count as {self.fate}, and error bars do not know of it."
+            f"they count as {self.fate}, and error bars do not include this."
         )
 
     def __add__(self, other: Self) -> Self:
@@ -45,17 +50,21 @@ class UnseenLevelsWarning(UnseenWarning):
 
 
 class UnseenGapsWarning(UnseenWarning):
-    """Missing values in a column that had none in the fit."""
+    """Missing values in a column that had none in the fit.
+
+    Examples:
+        >>> UnseenGapsWarning("age", 2, "the median").rows
+        2
+    """
 
     def __init__(self, column: str, rows: int, fate: str) -> None:
         super().__init__(column, rows, fate)
         self.column, self.rows, self.fate = column, rows, fate
 
     def __str__(self) -> str:
-        one = self.rows == 1
         return (
-            f"{self.column!r} lacks {'a value' if one else 'values'} in {self.rows:,} row{'s' * (not one)} and lacked none "
-            f"in the fit: {'it is' if one else 'they are'} filled with {self.fate}, and error bars do not know of it."
+            f"{self.column!r} has missing values in {self.rows:,} row{'s' * (self.rows != 1)}, and had none in the fit: "
+            f"they are replaced by {self.fate}, and error bars do not include this."
         )
 
     def __add__(self, other: Self) -> Self:
@@ -63,7 +72,12 @@ class UnseenGapsWarning(UnseenWarning):
 
 
 class MissingValuesError(ValueError):
-    """Columns have missing values, which are refused."""
+    """Columns have missing values, and the model does not impute them.
+
+    Examples:
+        >>> print(MissingValuesError({"age": 3}))
+        values are missing in 'age' (3 rows): drop those rows, or fit with missing="impute".
+    """
 
     def __init__(self, gaps: Mapping[str, int]) -> None:
         super().__init__(gaps)
@@ -73,15 +87,20 @@ class MissingValuesError(ValueError):
     def problem(self) -> str:
         """The message without its advice."""
         counts = [f"{name!r} ({rows} row{'s' * (rows > 1)})" for name, rows in self.gaps.items()]
-        more = f" and {len(counts) - _MOST_COLUMNS} more columns" if len(counts) > _MOST_COLUMNS else ""
-        return f"values are missing in {', '.join(counts[:_MOST_COLUMNS])}{more}"
+        return f"values are missing in {listed(counts, show=str)}"
 
     def __str__(self) -> str:
         return f'{self.problem}: drop those rows, or fit with missing="impute".'
 
 
 class IdentifierColumnError(ValueError):
-    """Nearly every row of a column of text has a value of its own."""
+    """A column of text has a different value in nearly every row.
+
+    Examples:
+        >>> print(IdentifierColumnError("name", 80, 80))
+        column 'name' holds text that hardly repeats (80 values in 80 rows): drop it if it is an identifier, or encode it
+        yourself.
+    """
 
     def __init__(self, column: str, levels: int, rows: float) -> None:
         super().__init__(column, levels, rows)
@@ -90,14 +109,21 @@ class IdentifierColumnError(ValueError):
     @property
     def problem(self) -> str:
         """The message without its advice."""
-        return f"column {self.column!r} holds text that hardly repeats ({self.levels} different in {self.rows:g} rows)"
+        return f"column {self.column!r} holds text that hardly repeats ({self.levels} values in {self.rows:g} rows)"
 
     def __str__(self) -> str:
         return f"{self.problem}: drop it if it is an identifier, or encode it yourself."
 
 
 class UndeclaredColumnsError(ValueError):
-    """A symmetry goes around columns that the user has not declared: a kernel by name does not repeat along them."""
+    """A symmetry is periodic in columns that the user has not declared periodic, so that the kernel is not periodic in them.
+
+    Examples:
+        >>> UndeclaredColumnsError(
+        ...     "Translation(axis=0, period=24.0, order=6)", "hour", {"hour": ("periodic", 24.0)}
+        ... ).kinds
+        {'hour': ('periodic', 24.0)}
+    """
 
     def __init__(self, symmetry: str, around: str, kinds: Mapping[str | int, Kind]) -> None:
         super().__init__(symmetry, around, kinds)
@@ -106,6 +132,6 @@ class UndeclaredColumnsError(ValueError):
 
     def __str__(self) -> str:
         return (
-            f"symmetry={self.symmetry} goes around {self.around or 'columns'}, which the kernel must know: give "
-            f"columns={self.kinds!r} too."
+            f"symmetry={self.symmetry} is periodic in {self.around or 'columns'}, and the kernel must be too: also give "
+            f"columns={self.kinds!r}."
         )

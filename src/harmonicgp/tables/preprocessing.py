@@ -1,7 +1,7 @@
-"""Preprocessing: a user's columns and targets to numbers, fitted once and kept as a value.
+"""Preprocessing: the columns and targets of a user to numbers, fitted once.
 
-scikit-learn's validation records `n_features_in_` and `feature_names_in_` on an estimator and names it in messages. Methods that
-read X therefore take an `estimator` for that call alone.
+scikit-learn's validation records `n_features_in_` and `feature_names_in_` on an estimator and names it in messages. For this
+reason, methods that read X take an `estimator`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from sklearn.utils.validation import _check_y, check_consistent_length, validate
 
 from harmonicgp._validation import whole_number
 from harmonicgp.tables.arrays import is_missing, known_errors, numbers, plain_array, target_names, validate, weights_of
+from harmonicgp.tables.columns import Array
 from harmonicgp.tables.encoder import Missing, TableEncoder, is_frame
-from harmonicgp.tables.inputs import Array, check_size
+from harmonicgp.tables.inputs import check_size, column_phrase
 from harmonicgp.tables.kinds import Kind, check_kinds, read_kinds
 from harmonicgp.tables.rows import ModelRows, Rows, merge
 from harmonicgp.tables.targets import Target, Transform
 
-#: With more classes than this, fit costs and memory grow too large.
+#: Classes at most; with more, time and memory of a fit grow too large.
 MAX_CLASSES = 50
 
 
@@ -34,13 +35,13 @@ class ColumnEncoding:
     encoder: TableEncoder | None  #: None for an array
     names: list[str]  #: of the encoded columns
     kinds: dict[int, Kind]  #: by encoded column
-    image: tuple[int, int] | None = None  #: height and width, where every row is an image
+    image: tuple[int, int] | None = None  #: height and width, if every row is an image
 
     @classmethod
     def fit(
         cls, X: Any, estimator: BaseEstimator, columns: Any = None, missing: Missing = "refuse", weights: Any = None
     ) -> tuple[ColumnEncoding, Array]:
-        """The encoding of X and its encoded rows [n, d]; the options are those of the estimators."""
+        """The encoding of X, and its encoded rows [n, d]; `columns` and `missing` are those of the estimators."""
         image = image_size(columns)
         declared = None if image is not None else columns
         if is_table(X):
@@ -50,7 +51,7 @@ class ColumnEncoding:
             else:
                 estimator.feature_names_in_, estimator.n_features_in_ = np.array(names, dtype=object), len(names)
             encoder = TableEncoder.fit(X, declared, missing, weights_of(weights, X))
-            rows = encoder.transform(X, warn=False)  # rows of weight zero may hold what the fit does not see
+            rows = encoder.transform(X, warn=False)  # rows of weight zero may hold new levels
             encoding = cls(encoder, encoder.encoded_names, encoder.kinds, image)
         else:
             rows = validate(estimator, X, reset=True)
@@ -62,9 +63,9 @@ class ColumnEncoding:
         check_size(rows, encoding.names)
         for j, kind in encoding.kinds.items():
             if kind == "latitude" and np.abs(rows[:, j]).max() > 90:
+                name, largest = column_phrase(encoding.names[j]), np.abs(rows[:, j]).max()
                 raise ValueError(
-                    f"column {encoding.names[j]} is declared a latitude and reaches {np.abs(rows[:, j]).max():g} degrees: "
-                    "are longitude and latitude swapped?"
+                    f"{name} is declared a latitude, but reaches {largest:g} degrees: are longitude and latitude swapped?"
                 )
         return encoding, rows
 
@@ -78,7 +79,7 @@ class ColumnEncoding:
                 expected = [name for name in self.encoder.names if name in (names or ()) or name not in unused]
                 if names is not None and list(names) != expected:
                     raise ValueError(
-                        "the columns of X should be those of fit, in the same order: "
+                        "the columns of X must be those of fit, in the same order: "
                         f"{', '.join(self.encoder.names)}; got {', '.join(names)}."
                     )
                 return self.encoder.transform(X, idle=unused)
@@ -92,20 +93,20 @@ class ColumnEncoding:
 
     @property
     def notes(self) -> list[str]:
-        """What was done to the columns of a table that a user should know."""
+        """What was done to the columns of a table."""
         return [] if self.encoder is None else list(self.encoder.notes)
 
     @property
     def warnings(self) -> list[str]:
-        """What was done to the columns of a table that can harm."""
+        """What in the columns of a table can harm predictions."""
         return [] if self.encoder is None else list(self.encoder.warnings)
 
     def level_names(self) -> list[str]:
-        """The columns of a table that are read as categories."""
+        """The columns of a table that are categories."""
         return [] if self.encoder is None else [c.name for c in self.encoder.columns if c.role == "level"]
 
     def unused_names(self, used: Sequence[int]) -> list[str]:
-        """The columns of a table of which none of the `used` encoded columns is made."""
+        """The columns of a table that none of the `used` encoded columns comes from."""
         if self.encoder is None:
             return []
         sources = [column.name for column in self.encoder.columns for _ in column.labels]
@@ -113,7 +114,7 @@ class ColumnEncoding:
         return [name for name in self.encoder.names if name not in names]
 
     def state(self) -> dict[str, Any]:
-        """A JSON part, for a model file. The image size is not in it: `columns=` of the estimator has it."""
+        """A JSON part, for a model file, without the image size, which is in `columns=` of the estimator."""
         return {
             "table": None if self.encoder is None else self.encoder.state(),
             "names": self.names,
@@ -129,13 +130,13 @@ class ColumnEncoding:
 
 @dataclass(frozen=True)
 class RegressionPreprocessing:
-    """Columns and numeric targets to model rows, and predictions back to the units of y."""
+    """Turns columns and numeric targets into model rows, and predictions back into the units of y."""
 
     columns: ColumnEncoding
     target: Target
     target_names: list[str]
-    flat: bool  #: y was given as one target [N], not as columns
-    noise_name: str | None = None  #: name of the known errors, where they were given
+    flat: bool  #: whether y was one target [N], not columns
+    noise_name: str | None = None  #: the name of the known errors, if there are any
 
     @classmethod
     def fit(
@@ -156,7 +157,7 @@ class RegressionPreprocessing:
     def read(
         self, X: Any, y: Any, estimator: BaseEstimator, unused: Sequence[str], sample_weight: Any, noise_std: Any
     ) -> tuple[RegressionPreprocessing, Rows]:
-        """Distinct rows of new data; the preprocessing changes only in the name of the known errors."""
+        """The preprocessing, with the name of the known errors, and the distinct rows of new data."""
         rows = self.columns.encode(X, estimator, unused)
         targets = _numeric_targets(y, rows, estimator).reshape(len(rows), -1)
         self._check_number(targets)
@@ -164,11 +165,11 @@ class RegressionPreprocessing:
         return (self if noise_std is None else replace(self, noise_name=noise_name)), distinct
 
     def model_rows(self, rows: Rows) -> ModelRows:
-        """Rows with targets and known noise variances in model units."""
+        """The rows with targets and known noise variances in model units."""
         noise = None if rows.noise is None else (rows.noise / self.target.scale[0]) ** 2
         target = self.target.forward(rows.y)
         if not np.isfinite(target).all():
-            raise ValueError(f"y has values that the target_transform {self.target.transform!r} cannot take.")
+            raise ValueError(f"y has values outside the domain of target_transform={self.target.transform!r}.")
         return ModelRows(rows.X, target, noise, rows.counts)
 
     def targets(self, y: Any) -> Array:
@@ -191,18 +192,23 @@ class RegressionPreprocessing:
         return (known_errors(errors, len(errors))[None] / self.target.scale[:, None]) ** 2
 
     @property
+    def n_latent(self) -> int:
+        """The number of latent functions: one for each target."""
+        return len(self.target_names)
+
+    @property
     def component_scale(self) -> Array:
-        """What a part of f is multiplied by to be in the units of y; ones under a transform."""
+        """The factor that turns a component of f into the units of y, [P]; ones under a transform."""
         return np.ones(1) if self.target.transform is not None else self.target.scale
 
     def shape(self, values: Array) -> Array:
-        """Values [..., P] as the user gave y: without the last axis for one target."""
+        """Values [..., P] in the shape of y: without the last axis if y was one target [N]."""
         return values[..., 0] if self.flat else values
 
 
 @dataclass(frozen=True)
 class ClassificationPreprocessing:
-    """Columns and class labels to model rows."""
+    """Turns columns and class labels into model rows."""
 
     columns: ColumnEncoding
     classes: Array  #: sorted labels
@@ -233,11 +239,11 @@ class ClassificationPreprocessing:
         labels = _labels(y, rows, estimator)
         unseen = np.setdiff1d(labels, self.classes)
         if len(unseen):
-            raise ValueError(f"y has classes that fit has not seen: {unseen.tolist()}.")
+            raise ValueError(f"y has classes that were not in the fit: {unseen.tolist()}.")
         return self._merged(rows, labels, weights_of(sample_weight, rows))
 
     def _merged(self, rows: Array, labels: Array, weight: Array | None) -> Rows:
-        numbers_ = np.searchsorted(self.classes, labels)  # a class of weight zero may be unknown: merge drops it
+        numbers_ = np.searchsorted(self.classes, labels)  # wrong for unknown classes of weight zero, which merge drops
         return merge(rows, numbers_[:, None].astype(np.float64), None, weight)
 
     def model_rows(self, rows: Rows) -> ModelRows:
@@ -245,30 +251,35 @@ class ClassificationPreprocessing:
         return ModelRows(rows.X, rows.y.T, None, rows.counts)
 
     @property
+    def n_latent(self) -> int:
+        """The number of latent functions: one for two classes, else one for each class."""
+        return 1 if self.flat else len(self.classes)
+
+    @property
     def flat(self) -> bool:
-        """Whether there is one latent function: two classes."""
+        """Whether there is only one latent function, as for two classes."""
         return len(self.classes) == 2
 
     @property
     def component_scale(self) -> Array:
-        """Latent functions have no units."""
+        """The factor of the components: one, as latent functions have no units."""
         return np.ones(1)
 
 
 def is_table(X: Any) -> bool:
-    """Whether X is a frame with names; one without (numbered columns) is an array."""
+    """Whether X is a frame whose columns have names; a frame with numbered columns counts as an array."""
     return is_frame(X) and all(isinstance(name, str) for name in getattr(X, "column_names", X.columns))
 
 
 def image_size(columns: Any) -> tuple[int, int] | None:
-    """The height and width, where `columns` says that every row is an image."""
+    """The height and width if `columns` declares that every row is an image, else None."""
     if not (isinstance(columns, tuple) and len(columns) == 2 and columns[0] == "image"):
         return None
     size = columns[1]
     if not isinstance(size, Sequence) or isinstance(size, str) or len(size) != 2:
         raise TypeError(
-            f'columns=("image", (height, width)) takes two whole numbers; got {size!r}. Images have one value a pixel: '
-            "make colours grey, or give them as columns without a symmetry of images."
+            f'columns=("image", (height, width)) takes two whole numbers; got {size!r}. Images have one value per pixel: '
+            "convert colours to grey, or use them as plain columns."
         )
     h, w = size
     return whole_number(h, "the height of an image", 1), whole_number(w, "the width of an image", 1)
@@ -280,7 +291,7 @@ def _require_target(y: Any, name: str) -> None:
 
 
 def _numeric_targets(y: Any, rows: Array, estimator: BaseEstimator) -> Array:
-    """Targets [N] or [N, P] of as many rows, as float64."""
+    """Targets [N] or [N, P] as float64."""
     _require_target(y, "HarmonicGPRegressor")
     targets = _check_y(numbers(y), estimator=estimator, multi_output=True, y_numeric=True)
     check_consistent_length(rows, targets)
@@ -299,7 +310,7 @@ def _distinct(rows: Array, targets: Array, noise_std: Any, weight: Array | None)
 
 
 def _labels(y: Any, rows: Array, estimator: BaseEstimator) -> Array:
-    """Labels [N] of as many rows. Labels that are missing, infinite or of mixed types are refused."""
+    """Labels [N]. Raises for labels that are missing, infinite or of mixed types."""
     _require_target(y, "HarmonicGPClassifier")
     y = np.asarray(plain_array(y))
     if y.dtype.kind in "Of" and any(map(is_missing, y.ravel().tolist())):
@@ -307,7 +318,7 @@ def _labels(y: Any, rows: Array, estimator: BaseEstimator) -> Array:
     types = {type(v).__name__ for v in y.ravel().tolist()} if y.dtype.kind == "O" else set()
     if "str" in types and len(types) > 1:
         raise ValueError(
-            f"y has labels of mixed types, {', '.join(sorted(types))}: make them all text, or all numbers."
+            f"y has labels of mixed types, {', '.join(sorted(types))}: convert all to text, or all to numbers."
         )
     if y.dtype.kind == "f" and np.isinf(y).any():
         raise ValueError("y has infinite values: drop those rows.")

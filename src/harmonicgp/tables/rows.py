@@ -1,4 +1,4 @@
-"""Equal rows as one row with a weight: a weight of two is two rows, everywhere."""
+"""Distinct rows with counts: equal rows are merged, and a weight of two counts as two rows."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import torch
 from torch import Tensor
 
 from harmonicgp.backend.hashes import hashes
-from harmonicgp.tables.inputs import Array, Inputs
+from harmonicgp.tables.columns import Array
+from harmonicgp.tables.inputs import Inputs
 
 
 class Rows(NamedTuple):
-    """Distinct rows in an order of their values alone."""
+    """Distinct rows, in an order that depends on their values alone."""
 
     X: Array  #: [N, d]
     y: Array  #: [N, P]
     noise: Array | None  #: known standard deviations, [N]
-    counts: Array | None  #: how many rows each stands for, None for all one
+    counts: Array | None  #: how many rows each stands for; None if each is one
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,13 @@ class ModelRows:
     X: Array  #: [N, d]
     target: Array  #: in model units, [P, N]
     noise: Array | None  #: known noise variances in model units, [N]
-    counts: Array | None  #: how many rows each stands for, None for all one
+    counts: Array | None  #: how many rows each stands for; None if each is one
 
     def __len__(self) -> int:
         return len(self.X)
 
     def part(self, rows: Array) -> ModelRows:
-        """Some of the rows, by number."""
+        """The rows with these numbers."""
         return ModelRows(
             self.X[rows],
             self.target[:, rows],
@@ -44,7 +45,7 @@ class ModelRows:
         )
 
     def tensors(self, inputs: Inputs, dtype: torch.dtype, device: torch.device) -> ModelTensors:
-        """The rows as a model takes them."""
+        """The rows as tensors, with model inputs."""
 
         def tensor(a: Array) -> Tensor:
             return torch.from_numpy(np.ascontiguousarray(a)).to(device, dtype)
@@ -67,7 +68,7 @@ class ModelTensors(NamedTuple):
 
 
 def merge(X: Array, y: Array, noise: Array | None = None, weight: Array | None = None) -> Rows:
-    """Rows X [N, d], y [N, P] without those of weight zero, equal ones as one."""
+    """Drop rows X [N, d], y [N, P] of weight zero, and merge equal rows into one with their total weight."""
     if weight is not None:
         used = weight > 0
         if not used.all():

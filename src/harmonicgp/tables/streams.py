@@ -1,8 +1,7 @@
-"""CSV and Parquet files through Arrow: read whole, or streamed in batches of bounded memory.
+"""Reads CSV and Parquet files through Arrow, whole or in batches of bounded memory.
 
-The types of a CSV file are settled by all of its rows, in a first pass: a column of integers whose last row is 0.5 is a
-column of numbers from its first batch on, and `read_table` and `stream_table` agree. `stream_rows` has the cells as they are
-written beside them.
+A first pass over a CSV file determines the types of its columns from all rows. So a column of integers whose last row is 0.5
+holds floats from its first batch on, and `read_table` and `stream_table` agree. `stream_rows` also gives the original cells.
 """
 
 from __future__ import annotations
@@ -24,22 +23,40 @@ if TYPE_CHECKING:
     import pyarrow
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".parquet", ".pq")
-BLOCK_BYTES = 1 << 20  #: of text that is parsed at a time; no row may be longer; Arrow reads up to 32 of them ahead
+BLOCK_BYTES = 1 << 20  #: bytes of text that are parsed at a time, at least one row; Arrow reads up to 32 blocks ahead
 _RAGGED = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
 
 
 def read_table(path: str | os.PathLike[str]) -> pyarrow.Table:
-    """A whole CSV or Parquet file."""
+    r"""A whole CSV or Parquet file as an Arrow table.
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> file = Path(tempfile.mkdtemp()) / "small.csv"
+        >>> _ = file.write_text("x,y\n1.50,a\n2,b\n")
+        >>> read_table(file).to_pydict()
+        {'x': [1.5, 2.0], 'y': ['a', 'b']}
+    """
     return arrow().concat_tables(stream_table(path))
 
 
 def stream_table(path: str | os.PathLike[str], batch_rows: int = 65536) -> Iterator[pyarrow.Table]:
-    """The rows of a CSV or Parquet file in their order, `batch_rows` at a time (fewer in the last table)."""
+    r"""The rows of a CSV or Parquet file in their order, `batch_rows` at a time (fewer in the last table).
+
+    Examples:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> file = Path(tempfile.mkdtemp()) / "small.csv"
+        >>> _ = file.write_text("x\n1\n2\n3\n")
+        >>> [table.num_rows for table in stream_table(file, batch_rows=2)]
+        [2, 1]
+    """
     return (table for table, _ in stream_rows(path, batch_rows))
 
 
 def stream_rows(path: str | os.PathLike[str], batch_rows: int = 65536) -> Iterator[tuple[pyarrow.Table, pyarrow.Table]]:
-    r"""Like `stream_table`, each table with the same rows as they are written: cells of a CSV file as text, blank ones as nulls.
+    r"""Like `stream_table`, each table with a second one that holds the original cells of a CSV file as text, blank ones as null.
 
     Examples:
         >>> import tempfile
@@ -51,7 +68,7 @@ def stream_rows(path: str | os.PathLike[str], batch_rows: int = 65536) -> Iterat
     """
     path = Path(path)
     if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder: name a file in it.")
+        raise IsADirectoryError(f"{path} is a folder, not a file.")
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}.")
     parquet = is_parquet(path)
@@ -64,7 +81,7 @@ def stream_rows(path: str | os.PathLike[str], batch_rows: int = 65536) -> Iterat
 
 
 def index_columns(schema: pyarrow.Schema) -> list[str]:
-    """The columns that are the index of the pandas table which was written, not columns of it.
+    """The columns of a schema that hold the index of a pandas table.
 
     Examples:
         >>> import pyarrow as pa
@@ -72,14 +89,14 @@ def index_columns(schema: pyarrow.Schema) -> list[str]:
         ['__index_level_0__']
     """
     try:
-        named = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
-    except (ValueError, AttributeError):  # not what pandas writes
-        named = []
-    return [name for name in schema.names if name in named or re.fullmatch(r"__index_level_\d+__", name)]
+        declared = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+    except (ValueError, AttributeError):  # not written by pandas
+        declared = []
+    return [name for name in schema.names if name in declared or re.fullmatch(r"__index_level_\d+__", name)]
 
 
 def _parquet_tables(path: Path, batch_rows: int) -> Iterator[pyarrow.Table]:
-    settings = {"buffer_size": 1 << 20, "pre_buffer": False}  # columns are not read whole
+    settings = {"buffer_size": 1 << 20, "pre_buffer": False}  # does not read whole columns
     with plain_errors(path), arrow("parquet").ParquetFile(path, **settings) as file:
         if not file.metadata.num_rows:
             raise ValueError(f"{path} has no rows.")
@@ -88,7 +105,7 @@ def _parquet_tables(path: Path, batch_rows: int) -> Iterator[pyarrow.Table]:
 
 
 def _csv_rows(path: Path, batch_rows: int) -> Iterator[tuple[pyarrow.Table, pyarrow.Table]]:
-    """The rows of a CSV file, with the types that fit all of them and as they are written."""
+    """The rows of a CSV file, with the types that fit all rows, and with the original cells."""
     schema = _csv_schema(path)
     for written in _regrouped(
         _csv_blocks(path, schema.names, null_values=[""], quoted_strings_can_be_null=False), batch_rows
@@ -99,7 +116,7 @@ def _csv_rows(path: Path, batch_rows: int) -> Iterator[tuple[pyarrow.Table, pyar
 
 
 def _csv_schema(path: Path) -> pyarrow.Schema:
-    """The columns of a CSV file, and the narrowest type of each that fits all of its rows."""
+    """The columns of a CSV file, each with the narrowest type that fits all rows."""
     pa, compute = arrow(), arrow("compute")
     types = [pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")]
     fitting = dict.fromkeys(_header(path), types)
@@ -114,19 +131,20 @@ def _csv_schema(path: Path) -> pyarrow.Schema:
         last = str(block.columns[-1][-1]) if block.num_rows else last
     if not rows:
         raise ValueError(f"{path} has no rows below its header.")
-    # Before the last column it would leave cells missing, which is refused anyway.
+    # In an earlier column an open quotation mark gives rows with too few cells, which raise an error.
     if "\n" in last and suffix_of(path) != ".csv.gz" and not _ends_quoted(path):
         raise ValueError(
-            f"{path} ends inside a quotation mark that is never closed: its last cell holds many lines. Close it."
+            f"{path} ends inside an open quotation mark, so that its last cell holds several lines: close the quotation mark."
         )
     if broken:
         cells = "cell holds" if broken == 1 else "cells hold"
         warnings.warn(
-            f"{broken} {cells} line breaks in {path.name}: if rows are missing, look for a stray quotation mark.",
+            f"{broken} {cells} line breaks in {path.name}: if rows are missing, look for an open quotation mark.",
             stacklevel=2,
         )
     # A column without values fits all types.
-    return pa.schema([(name, some[0] if 0 < len(some) < len(types) else pa.string()) for name, some in fitting.items()])
+    narrowest = {name: fits[0] if 0 < len(fits) < len(types) else pa.string() for name, fits in fitting.items()}
+    return pa.schema(list(narrowest.items()))
 
 
 def _ends_quoted(path: Path) -> bool:
@@ -137,26 +155,26 @@ def _ends_quoted(path: Path) -> bool:
 
 
 def _header(path: Path) -> list[str]:
-    """The names of the columns, in the first row."""
+    """The names of the columns, from the first row."""
     with path.open("rb") as file:
-        if file.read(2) in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16, as spreadsheets write it
+        if file.read(2) in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16, as written by spreadsheets
             raise ValueError(f"{path} is not UTF-8 text: save it as UTF-8.")
     options = _csv_options(path, [])
-    # Whoever reads the rows says what is wrong with them.
+    # Bad rows raise an error later, when they are read.
     options["parse_options"].invalid_row_handler = lambda _: "skip"
     with plain_errors(path), arrow("csv").open_csv(path, **options) as reader:
         names: list[str] = list(reader.schema.names)
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"{path} has columns of the same name: {', '.join(map(repr, twice))}; rename or drop one.")
-    if len(names) == 1 and (other := re.search(r"[;\t|]", names[0])):
-        raise ValueError(f"{path} has one column, {names[0]!r}: is it separated by {other[0]!r}? "
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"{path} has columns of the same name: {', '.join(map(repr, repeated))}; rename or drop one.")
+    if len(names) == 1 and (separator := re.search(r"[;\t|]", names[0])):
+        raise ValueError(f"{path} has one column, {names[0]!r}: is it separated by {separator[0]!r}? "
                          "Save it with commas (and decimal points), or with tabs as .tsv.")  # fmt: skip
     return names
 
 
 def _csv_blocks(path: Path, names: list[str], **nulls: Any) -> Iterator[pyarrow.Table]:
-    """The file as text, block by block; blank cells and the usual words for missing values as nulls, unless told otherwise."""
+    """The file as text, block by block; `nulls` are options on which cells are null, by default blank ones, NA and the like."""
     with plain_errors(path), arrow("csv").open_csv(path, **_csv_options(path, names, **nulls)) as reader:
         for batch in reader:
             yield arrow().Table.from_batches([batch])
@@ -165,30 +183,32 @@ def _csv_blocks(path: Path, names: list[str], **nulls: Any) -> Iterator[pyarrow.
 def _csv_options(path: Path, names: list[str], **nulls: Any) -> dict[str, Any]:
     csv, texts = arrow("csv"), dict.fromkeys(names, arrow().string())
     return {
-        "read_options": csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),  # one thread knows its row
+        "read_options": csv.ReadOptions(
+            use_threads=False, block_size=BLOCK_BYTES
+        ),  # one thread, so that errors have row numbers
         "parse_options": csv.ParseOptions(delimiter=delimiter_of(path), newlines_in_values=True),
         "convert_options": csv.ConvertOptions(column_types=texts, strings_can_be_null=True, **nulls),
     }
 
 
 def _with_nulls(table: pyarrow.Table) -> pyarrow.Table:
-    """Text with the usual words for missing values as nulls."""
+    """Text with the usual words for missing values replaced by null."""
     pa, csv, compute = arrow(), arrow("csv"), arrow("compute")
     words = pa.array(csv.ConvertOptions().null_values)
-    gone = pa.scalar(None, pa.string())
-    columns = [compute.if_else(compute.is_in(column, words), gone, column) for column in table.columns]
+    null = pa.scalar(None, pa.string())
+    columns = [compute.if_else(compute.is_in(column, words), null, column) for column in table.columns]
     return pa.table(columns, names=table.column_names)
 
 
 def _fits(column: pyarrow.ChunkedArray, type_: Any) -> bool:
     pa, compute = arrow(), arrow("compute")
-    if type_ == pa.bool_():  # Arrow would take 0 and 1 too
+    if type_ == pa.bool_():  # Arrow also reads 0 and 1
         words = compute.utf8_lower(column.drop_null())
         if not compute.all(compute.is_in(words, pa.array(["true", "false"])), min_count=0).as_py():
             return False
     try:
         if type_ == pa.int64():
-            column.cast(pa.float64())  # what counts as whole must also be a number: 0x1F does not
+            column.cast(pa.float64())  # Arrow reads 0x1F as an integer, but not as a number
         column.cast(type_)
     except pa.ArrowInvalid:
         return False
@@ -197,26 +217,26 @@ def _fits(column: pyarrow.ChunkedArray, type_: Any) -> bool:
 
 def _regrouped(tables: Iterator[pyarrow.Table], rows: int) -> Iterator[pyarrow.Table]:
     """The same rows in tables of `rows` rows."""
-    waiting: Any = None
+    remainder: Any = None
     for table in tables:
-        waiting = table if waiting is None else arrow().concat_tables([waiting, table])
-        while waiting.num_rows >= rows:
-            yield waiting.slice(0, rows)
-            waiting = waiting.slice(rows)
-    if waiting:
-        yield waiting
+        remainder = table if remainder is None else arrow().concat_tables([remainder, table])
+        while remainder.num_rows >= rows:
+            yield remainder.slice(0, rows)
+            remainder = remainder.slice(rows)
+    if remainder:
+        yield remainder
 
 
-# What reading and writing share ---------------------------------------------------------------------------------------
+# Shared by reading and writing ----------------------------------------------------------------------------------------
 
 
 def arrow(module: str | None = None) -> ModuleType:
-    """Arrow, or a module of it."""
+    """The package pyarrow, or a module of it."""
     return require("pyarrow" if module is None else f"pyarrow.{module}", "tables", "reading and writing tables")
 
 
 def suffix_of(path: Path) -> str:
-    """The end of a name, which says what is in the file."""
+    """The suffix of a file name, which determines the format."""
     for suffix in SUFFIXES:
         if path.name.lower().endswith(suffix):
             return suffix
@@ -224,18 +244,18 @@ def suffix_of(path: Path) -> str:
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file is Parquet, not text."""
+    """Whether a file is Parquet, by its name."""
     return suffix_of(path) in (".parquet", ".pq")
 
 
 def delimiter_of(path: Path) -> str:
-    """What lies between cells of text."""
+    """The character between cells of a text file."""
     return "\t" if suffix_of(path) == ".tsv" else ","
 
 
 @contextmanager
 def plain_errors(path: Path) -> Iterator[None]:
-    """Arrow's errors as a `ValueError` that names the file and says what to do."""
+    """Turns Arrow's errors into a `ValueError` that names the file and says what to do."""
     pa = arrow()
     try:
         yield
@@ -243,7 +263,7 @@ def plain_errors(path: Path) -> Iterator[None]:
         raise ValueError(f"{path} is not UTF-8 text: save it as UTF-8.") from None
     except (pa.ArrowException, OSError, EOFError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # the disk's own errors say enough
+            raise  # an error of the operating system, which is clear
         raise ValueError(f"{path}: {_explained(str(error))}") from None
 
 
@@ -260,7 +280,7 @@ def _explained(message: str) -> str:
     if "straddl" in message:
         return f"a row is longer than {BLOCK_BYTES >> 20} MB: is a quotation mark left open?"
     if "zlib" in message or "compressed stream" in message:
-        return f"this is not a whole gzip file ({message})."
+        return f"this is not a complete gzip file ({message})."
     if "Parquet magic bytes" in message or "Parquet file size" in message:
-        return "this is not a Parquet file, or a part of one is missing."
+        return "this is not a Parquet file, or it is incomplete."
     return message

@@ -1,4 +1,4 @@
-"""Targets to model targets and back."""
+"""Targets to model targets, and back."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from harmonicgp.tables.inputs import Array, Warp, check_size, moments
+from harmonicgp.tables.columns import Array
+from harmonicgp.tables.inputs import Warp, check_size, moments
 
 Transform: TypeAlias = Literal["log", "quantile"]
 
 
 @dataclass(frozen=True)
 class Target:
-    """The monotone maps of targets to model targets, which have mean zero and variance one."""
+    """Monotone maps of targets to model targets with mean zero and variance one."""
 
     transform: Transform | None
     centre: Array  #: [P]
@@ -34,8 +35,8 @@ class Target:
         if transform == "log" and bool((y <= 0).any()):
             j = int(y.min(0).argmin())
             raise ValueError(
-                f'target_transform="log" needs positive targets; {labels[j]} goes down to {y[:, j].min():g}. Shift the target, '
-                'or use "quantile".'
+                f'target_transform="log" needs positive targets; the smallest {labels[j]} is {y[:, j].min():g}. Shift the '
+                'target, or use "quantile".'
             )
         warps = tuple(Warp.fit(column, counts) for column in y.T) if transform == "quantile" else ()
         plain = cls(transform, np.zeros(y.shape[1]), np.ones(y.shape[1]), warps)

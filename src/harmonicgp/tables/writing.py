@@ -1,6 +1,6 @@
-"""Tables to CSV and Parquet files, which appear under their names only when all is written.
+"""Writes tables to CSV and Parquet files. A file appears under its name only when it is complete.
 
-A CSV file is written with quotation marks only where they are needed: what is passed on from one file to another stays as it is.
+CSV cells have quotation marks only where they need them, so that cells copied from another file stay as they are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TableWriter:
-    """Write tables to one CSV or Parquet file, which appears under its name only when all is written.
+    """Write tables to one CSV or Parquet file, which appears under its name only when it is complete.
 
     Examples:
         >>> import tempfile
@@ -37,7 +37,7 @@ class TableWriter:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.typed = is_parquet(self.path)  #: whether the file keeps the types of its columns; else all is text
+        self.typed = is_parquet(self.path)  #: whether the file keeps the types of its columns; a text file does not
         writable(self.path)
         self._layers = ExitStack()  # closed from the last to the first
         self._sink: Any = None
@@ -45,16 +45,16 @@ class TableWriter:
         self._schema: Any = None
 
     def __enter__(self) -> TableWriter:
-        arrow()  # a missing library shows before the work
+        arrow()  # raises early if the library is missing
         self._sink = self._layers.enter_context(replacing(self.path))
-        if suffix_of(self.path) == ".csv.gz":  # Arrow's own stream would close the file below it
+        if suffix_of(self.path) == ".csv.gz":  # Arrow's stream would close the underlying file
             self._sink = self._layers.enter_context(gzip.GzipFile("", "wb", fileobj=self._sink, mtime=0))
         return self
 
     def write(self, table: pyarrow.Table) -> None:
-        """Append rows; all tables must have the columns of the first, which may lie in another order."""
+        """Append rows; all tables must have the columns of the first, in any order."""
         if self._sink is None:
-            raise ValueError("a TableWriter is open inside its `with` block only.")
+            raise ValueError("a TableWriter can only write inside its `with` block.")
         pa, delimiter = arrow(), delimiter_of(self.path)
         if not self.typed:
             table = _without_dictionaries(table)
@@ -67,12 +67,12 @@ class TableWriter:
                 else:
                     for field in table.schema:
                         if pa.types.is_nested(field.type):
-                            odd = f"column {field.name!r} is of type {field.type}, which has no place in a CSV file."
-                            raise pa.ArrowInvalid(odd)
+                            problem = f"column {field.name!r} has type {field.type}, which a CSV file cannot hold."
+                            raise pa.ArrowInvalid(problem)
                     self._sink.write(_csv_lines([pa.array([name]) for name in table.column_names], delimiter))
             names = self._schema.names
             if set(table.column_names) != set(names):
-                raise ValueError(f"{self.path}: columns {table.column_names} follow rows with columns {names}.")
+                raise ValueError(f"{self.path}: got columns {table.column_names} after rows with columns {names}.")
             table = table.select(names).cast(self._schema)
             if self.typed:
                 self._parquet.write_table(table)
@@ -90,22 +90,22 @@ class TableWriter:
 
 
 def _csv_lines(columns: Sequence[Any], delimiter: str) -> bytes:
-    """Lines of text, with quotation marks around those cells alone that need them (Arrow's own puts them around all text).
+    """Lines of text with quotation marks only around cells that need them; Arrow's writer quotes all text.
 
-    An empty text is told from a missing one by its quotation marks.
+    Empty text is quoted, a missing value is not.
     """
     compute, cells = arrow("compute"), []
     for column in columns:
         texts = column.cast(arrow().string())
-        odd = compute.match_substring_regex(texts, rf'^$|[{delimiter}"\r\n]')
+        special = compute.match_substring_regex(texts, rf'^$|[{delimiter}"\r\n]')
         quoted = compute.binary_join_element_wise('"', compute.replace_substring(texts, '"', '""'), '"', "")
-        cells.append(compute.if_else(odd, quoted, texts))
+        cells.append(compute.if_else(special, quoted, texts))
     lines = compute.binary_join_element_wise(*cells, delimiter, null_handling="replace", null_replacement="")
     return "".join(f"{line}\n" for line in lines.to_pylist()).encode()
 
 
 def _without_dictionaries(table: pyarrow.Table) -> pyarrow.Table:
-    """Categories as what they stand for: CSV has no other way."""
+    """The table with categories replaced by their values, as CSV has no categories."""
     pa = arrow()
     fields = [
         field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
