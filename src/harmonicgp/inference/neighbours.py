@@ -43,8 +43,8 @@ class NeighbourPredictor(Predictor):
     @torch.no_grad()
     def means(self, x: Any) -> Tensor:
         """The mean alone, [P, n]."""
-        total = self.gathered(x, lambda _, given: self.posterior.mean(given.evaluation) + given.offset)
-        return total + self.prior_mean(x)
+        u = self.posterior.mean_vector()
+        return self.gathered(x, lambda _, given: given.evaluation.project(u) + given.offset) + self.prior_mean(x)
 
     @torch.no_grad()
     def covariance(self, x: Tensor) -> tuple[Tensor, Tensor]:

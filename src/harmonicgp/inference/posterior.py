@@ -188,10 +188,6 @@ class Posterior:
         mean, variance = features.moments(self.means, self.roots(features.dtype))
         return mean, variance.expand_as(mean)
 
-    def mean(self, evaluation: Evaluation) -> Tensor:
-        """The mean a'mu alone, [P, *cells], without a gradient."""
-        return evaluation.project(self.mean_vector())
-
     def explained(self, A: Tensor) -> Tensor:
         """A' Lambda^{-1} A for features A [F, n] in float64, the part of the features in a covariance: [P or 1, n, n]."""
         total, start = A.new_zeros(1, A.shape[1], A.shape[1]), 0

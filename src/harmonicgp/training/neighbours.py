@@ -80,7 +80,7 @@ class NeighbourProblem(Problem):
     def sites(self, posterior: Posterior, evaluation: Any) -> Sites:
         """The slopes g = (y~ - mean)/d, lambda = 1/d."""
         features = evaluation.evaluation.detach()
-        m = posterior.mean(features)
+        m = features.project(posterior.mean_vector())
         d = evaluation.d.to(m.dtype)
         return Sites(features, m, None, (evaluation.y - m) / d, (1 / d).expand_as(m))
 

@@ -129,7 +129,7 @@ class Problem:
         """The slopes of the rows' terms at a posterior, repeats counted, from what `evaluate` gave."""
         features, residual = evaluation.detach(), evaluation.residual.variance
         if self.observation.is_gaussian:  # whose sites do not look at the variance
-            m, v = posterior.mean(features), None
+            m, v = features.project(posterior.mean_vector()), None
             total = residual.expand_as(m)
         else:
             m, v = posterior.moments(features)
