@@ -30,7 +30,16 @@ Family: TypeAlias = Literal["block", "joint"]
 
 
 class VariationalPosterior(Protocol):
-    """The interface of all posteriors. Features come as an `Evaluation`, dense or as waves."""
+    """The interface of all posteriors. Features come as an `Evaluation`, dense or as waves.
+
+    Examples:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.features import SparseFeatures
+        >>> features = SparseFeatures(RBFKernel(), torch.randn(4, 2))
+        >>> mean, variance = Posterior.prior(features.shapes).moments(features(torch.randn(5, 2)))
+        >>> mean.shape, variance.shape
+        (torch.Size([1, 5]), torch.Size([1, 5]))
+    """
 
     @property
     def n_outputs(self) -> int:

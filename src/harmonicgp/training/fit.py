@@ -39,15 +39,27 @@ MAX_WATCHED = 1024
 KL_EVERY = 5
 #: Closed forms that the refinement of scalars may take.
 TRIALS = 36
+#: A function of the record of a step; it may return True to stop.
 Callback: TypeAlias = Callable[[dict[str, Any]], object]
 
 
 @dataclass
 class Fit:
-    """What a fit leaves: the posterior, the bound per row, the history of steps.
+    """The result of a fit: the posterior, the bound per row, the history of steps.
 
-    `bound` is that of the hyper-parameters as training left them, so that fits can be compared by it; the refinement of
-    noise and output scale serves prediction and lowers it.
+    `bound` is computed at the hyper-parameters as training left them, so fits can be compared by it. The later refinement of
+    noise and output scale improves predictions and lowers the bound.
+
+    Examples:
+        >>> from harmonicgp.features import SparseFeatures
+        >>> X = torch.linspace(-2, 2, 50)[:, None]
+        >>> features = SparseFeatures(gpytorch.kernels.RBFKernel(), X[::10])
+        >>> result = fit(
+        ...     features, gpytorch.likelihoods.GaussianLikelihood(), X, X[:, 0].sin(), schedule=Schedule(max_steps=5)
+        ... )
+        >>> mean, variance = result.predictor().marginals(torch.zeros(3, 1))
+        >>> mean.shape, len(result.history), list(result.seconds)
+        (torch.Size([1, 3]), 5, ['train', 'finish'])
     """
 
     features: Features
@@ -58,13 +70,13 @@ class Fit:
     history: list[dict[str, Any]] = field(default_factory=list)
     refinement: Refinement | None = None
     iterations: int = 0  #: of conjugate gradients in the finish
-    validation: Validation | None = None  #: what was said of held-out rows
+    validation: Validation | None = None  #: predictions for held-out rows
     seconds: dict[str, float] = field(default_factory=dict)  #: "train", "finish", "neighbours"
-    neighbourhood: Neighbourhood | None = None  #: the rows that new points are given, where the residual has neighbours
+    neighbourhood: Neighbourhood | None = None  #: the training rows near new points, if the residual has neighbours
     note: str = ""  #: why a fit with neighbours ended before its time budget
 
     def predictor(self, chunk_size: int = 4096) -> Predictor:
-        """A frozen predictor, whose rounding is that of the same model read from a file."""
+        """A frozen predictor, with the same rounding as that of the model read from a file."""
         predictor = Predictor.freeze(self.features, self.posterior.settled(), self.mean, chunk_size)
         return predictor if self.neighbourhood is None else NeighbourPredictor.of(predictor, self.neighbourhood)
 
@@ -83,15 +95,34 @@ def fit(
     schedule: Schedule | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Fit:
-    """Fit the features' parameters, the likelihood's, and a posterior to rows X [N, d], y [N] or [P, N].
+    """Fit the parameters of features and likelihood, and a posterior, to a table. Parameters are changed in place.
 
-    Give standardised inputs and targets: lengthscales, noise and output scale start near one, and the prior mean is zero but
-    for `mean`, a function [n, d] -> [n], learned if it is a module. `noise` are known noise variances [N], added to the learned
-    one; `counts` [N] say how many equal rows each row stands for. `bound` is "tight" (default) or "elbo" for Gaussian noise,
-    "predictive" to train on predictive log-likelihood; "elbo" for other likelihoods. `family="auto"` trains independent blocks
-    and, under Gaussian noise, ends with the joint posterior where its bound is clearly higher. Parameters are changed in place. A
-    callback gets a dict for every step, and may return True to stop; its "predictor" is a function that makes a `Predictor` of
-    the model as it is then.
+    Args:
+        features: block features with their kernel and inducing inputs.
+        likelihood: any GPyTorch likelihood, or one of `harmonicgp.likelihoods`.
+        X: rows [N, d]. Standardise inputs and targets: lengthscales, noise and output scale start near one.
+        y: targets [N] or [P, N].
+        mean: the prior mean, a function [n, d] -> [n]; learned if it is a module. Default: zero.
+        noise: known noise variances [N], added to the learned one.
+        counts: how many equal rows each row represents, [N].
+        family: "block" or "joint". "auto" trains independent blocks and, for Gaussian noise, ends with the joint posterior if
+            its bound is clearly higher.
+        bound: for Gaussian noise "tight" (default), "elbo", or "predictive" to train on the predictive log-likelihood; for
+            other likelihoods "elbo".
+        schedule: length, rates and batches.
+        callbacks: functions that get a dict for every step, and may return True to stop. Its "predictor" is a function that
+            makes a `Predictor` of the current model.
+
+    Examples:
+        >>> from harmonicgp.actions import Negation
+        >>> from harmonicgp.features import HarmonicFeatures
+        >>> X = torch.linspace(-2, 2, 50)[:, None]
+        >>> features = HarmonicFeatures(gpytorch.kernels.RBFKernel(), Negation(), torch.tensor([[0.5], [1.5]]))
+        >>> result = fit(
+        ...     features, gpytorch.likelihoods.GaussianLikelihood(), X, X[:, 0].sin(), schedule=Schedule(max_steps=5)
+        ... )
+        >>> result.posterior.mean_vector().shape  # [P, F]
+        torch.Size([1, 4])
     """
     start, plan = time.perf_counter(), Schedule() if schedule is None else schedule
     if not isinstance(plan, Schedule):
