@@ -8,7 +8,6 @@ from torch import Tensor
 from harmonicgp.features.base import Whitened
 from harmonicgp.features.evaluation import diagonal_blocks, split_coefficients
 from harmonicgp.inference.posterior import Posterior
-from harmonicgp.inference.statistics import chunks
 from harmonicgp.training.problem import Problem
 
 
@@ -30,17 +29,12 @@ def full_data_step(
     C = len(posterior.precisions[0])  # one precision for all outputs under Gaussian noise
     S = torch.zeros(C, F, F, dtype=torch.float64, device=problem.X.device)
     b = torch.zeros(P, F, dtype=torch.float64, device=problem.X.device)
-    for rows in chunks(problem.N, chunk_size):
-        part = problem.part(rows)
-        evaluation = whitened.dense(part.X)
-        m, v = posterior.moments(evaluation)
-        g, lam = part.observation.sites(part.y, part.latent(m), v + evaluation.residual.variance, part.noise)
-        if part.counts is not None:
-            g, lam = g * part.counts, lam * part.counts
-        A = evaluation.flat()
+    for part in problem.parts(chunk_size):
+        sites = part.sites(posterior, whitened.dense(part.X))
+        A = sites.features.flat()
         for c in range(C):
-            S[c] += ((A * lam[c]) @ A.mT).double()
-        b += ((g + lam * m) @ A.mT).double()
+            S[c] += ((A * sites.lam[c]) @ A.mT).double()
+        b += ((sites.g + sites.lam * sites.mean) @ A.mT).double()
     S = 0.5 * (S + S.mT)
     if prior is None:
         S.diagonal(dim1=-2, dim2=-1).add_(1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -84,16 +85,9 @@ class NeighbourProblem(Problem):
         d = evaluation.d.to(m.dtype)
         return Sites(features, m, None, (evaluation.y - m) / d, (1 / d).expand_as(m))
 
-    @torch.no_grad()
-    def total(
-        self, posterior: Posterior, whitened: Whitened, chunk_size: int = 4096, prior: Posterior | None = None
-    ) -> float:
-        """The bound on all rows at a posterior; `prior`, an earlier posterior, takes the place of N(0, I)."""
-        value = -float(posterior.kl(prior))
-        for groups in self.groups.split(self.features.n_features):
-            part = NeighbourProblem.of(self.everything, groups)
-            value += float(part.terms(posterior, part.evaluate(whitened)).double().sum())
-        return value
+    def parts(self, chunk_size: int) -> Iterator[NeighbourProblem]:
+        """The groups in parts of bounded memory, whatever the chunk size."""
+        return (NeighbourProblem.of(self.everything, some) for some in self.groups.split(self.features.n_features))
 
 
 def row_noise(problem: Problem) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -103,6 +104,10 @@ class Problem:
             )
         return value
 
+    def parts(self, chunk_size: int) -> Iterator[Problem]:
+        """The rows in parts of at most `chunk_size`."""
+        return (self.part(rows) for rows in chunks(self.N, chunk_size))
+
     def coordinates(self) -> Tensor:
         """The rows in the metric of the kernel, [N, D]: nearer rows are more alike."""
         return metric_coordinates(getattr(self.features.view, "kernel", None), self.X)
@@ -174,8 +179,7 @@ class Problem:
     ) -> float:
         """The bound on all rows at a posterior; `prior`, an earlier posterior, takes the place of N(0, I)."""
         value = -float(posterior.kl(prior))
-        for rows in chunks(self.N, chunk_size):
-            part = self.part(rows)
+        for part in self.parts(chunk_size):
             value += float(part.sum(part.terms(posterior, part.evaluate(whitened)).double()))
         return value
 
