@@ -1,4 +1,4 @@
-"""What is fitted when the residual is given its neighbours: rows of features with a noise of their own."""
+"""The fitting problem with neighbours: rows of features, each with its own noise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAIRS = 1 << 20
 
 
 class GroupBatches(Batches):
-    """Batches of whole groups, pass after pass: draws numbers of groups."""
+    """Batches of whole groups, pass after pass: it draws numbers of groups."""
 
     def __init__(self, groups: RowGroups, size: int, seed: int) -> None:
         rows = len(groups.numbers) / len(groups)
@@ -47,7 +47,7 @@ class NeighbourProblem(Problem):
 
     @classmethod
     def of(cls, problem: Problem, groups: RowGroups) -> NeighbourProblem:
-        """The rows of these groups; the rows of `problem` are in random order."""
+        """The problem on the rows of these groups. The rows of `problem` are in random order."""
         some = problem.part(groups.numbers)
         return cls(**{f.name: getattr(some, f.name) for f in fields(Problem)}, everything=problem, groups=groups)
 
@@ -106,10 +106,11 @@ def gaussian(problem: Problem) -> GaussianObservation:
 def learn_alone(
     problem: Problem, k: int, steps: int, rate: float, seed: int, batch: int = 512, until: float = math.inf
 ) -> None:
-    """Kernel and noise by the nearest-neighbour likelihood, prod_i p(y_i | its k nearest earlier rows), without features.
+    """Learn kernel and noise from the nearest-neighbour likelihood, prod_i p(y_i | its k nearest earlier rows), without features.
 
-    The parameters of the kernel and of the noise are changed in place; inducing inputs stay. Rows come in random order; the
-    last `MAX_ALONE` of them are seen, each given its nearest among all before it. It ends at the time `until`.
+    The parameters of the kernel and of the noise are changed in place; inducing inputs stay unchanged. Rows are in random order.
+    The likelihood is that of the last `MAX_ALONE` rows, each given the nearest of all rows before it. Learning ends at the time
+    `until` at the latest.
     """
     view, observation = problem.features.view, gaussian(problem)
     parameters = [p for m in (view, observation) if isinstance(m, torch.nn.Module) for p in m.parameters()]
@@ -121,7 +122,7 @@ def learn_alone(
     batch = max(16, min(batch, PAIRS // max(k, 1) ** 2))
     draws, y = Batches(problem.N - first, batch, seed), problem.centred().detach()
     for step in range(steps):
-        if step in (0, steps // 4, (6 * steps) // 10):  # the kernel's metric moves
+        if step in (0, steps // 4, (6 * steps) // 10):  # the metric of the kernel changes
             table = earlier(problem.coordinates(), k, first)
         if time.perf_counter() > until:
             return
@@ -154,7 +155,7 @@ def density_alone(problem: Problem, k: int, first: int) -> float:
 
 
 def repeats(problem: Problem) -> Tensor:
-    """What c equal rows of one output bring to minus the log-likelihood beside one row of noise s2/c, [N]."""
+    """Minus the log-likelihood of c equal rows, less that of one row of noise s2/c, for one output: [N]."""
     if problem.counts is None:
         return torch.zeros_like(problem.X[:, 0])
     noise = gaussian(problem).noise(problem.noise)
