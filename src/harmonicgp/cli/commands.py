@@ -6,6 +6,7 @@ import importlib
 import io
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -37,12 +38,19 @@ _OF_FIELDS = ("by", "t_max", "covariate")
 _OF_BOTH = ("kernel", "n_inducing", "neighbours")
 
 
-def main() -> None:
-    """The entry point of the script `harmonicgp`."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line `harmonicgp`: run it with some arguments, by default those of the process, and exit with its code.
+
+    Examples:
+        >>> import contextlib
+        >>> with contextlib.suppress(SystemExit):
+        ...     main(["--version"])
+        harmonicgp ...
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # the name of a column must not stop a fit
     try:
-        typer.main.get_command(app)(prog_name="harmonicgp")
+        typer.main.get_command(app)(arguments, prog_name="harmonicgp")
     except SystemExit as done:
         if done.code == 130:  # after an interrupted import Python may end with another code
             sys.stderr.flush()

@@ -158,12 +158,22 @@ class Predictor:
 
 @dataclass(frozen=True)
 class SamplePaths:
-    """Posterior functions by Matheron's rule: f = g + a(x)'(v - v_g), for a path g of the prior with coordinates v_g."""
+    """Posterior functions by Matheron's rule: f = g + a(x)'(v - v_g), for a path g of the prior with coordinates v_g.
+
+    Examples:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.features import SparseFeatures
+        >>> from harmonicgp.inference import Posterior
+        >>> features = SparseFeatures(RBFKernel(), torch.randn(5, 2))
+        >>> paths = Predictor.freeze(features, Posterior.prior(features.shapes)).paths(3, seed=0)
+        >>> paths(torch.randn(7, 2)).shape  # [samples, P, n]
+        torch.Size([3, 1, 7])
+    """
 
     predictor: Predictor
     prior: PriorPath
     update: Tensor  #: [samples P, F]
-    shape: tuple[int, int]
+    shape: tuple[int, int]  #: (samples, P)
 
     @torch.no_grad()
     def __call__(self, x: Any) -> Tensor:

@@ -84,7 +84,14 @@ class Observation(torch.nn.Module):
 
 
 class GaussianObservation(Observation):
-    """Gaussian noise with one learned variance, plus optional known variances of the rows."""
+    """Gaussian noise with one learned variance, plus optional known variances of the rows.
+
+    Examples:
+        >>> observation = observe(gpytorch.likelihoods.GaussianLikelihood())
+        >>> observation.likelihood.noise = 0.25
+        >>> observation.noise(torch.tensor([0.0, 1.0])).tolist()  # [n]
+        [0.25, 1.25]
+    """
 
     is_gaussian = True
 

@@ -30,11 +30,21 @@ Origin: TypeAlias = Literal["asked", "kernel", "few rows", "search"]
 
 @dataclass
 class SymmetryChoice:
-    """The model's symmetry, and the table of candidates it was chosen from. `print(choice)` shows it."""
+    """The model's symmetry, and the table of candidates it was chosen from. `print(choice)` shows it.
+
+    Examples:
+        >>> import numpy as np
+        >>> from harmonicgp import HarmonicGPRegressor
+        >>> from harmonicgp.actions import Negation
+        >>> X = np.random.default_rng(0).normal(size=(50, 2))
+        >>> gp = HarmonicGPRegressor(symmetry=Negation(), max_steps=2, progress=False).fit(X, X[:, 0] ** 2)
+        >>> gp.symmetry_.name, gp.symmetry_.origin
+        ('Negation()', 'asked')
+    """
 
     candidate: Candidate
-    action: Action | None
-    table: list[dict[str, Any]] = field(default_factory=list)
+    action: Action | None  #: None for one block
+    table: list[dict[str, Any]] = field(default_factory=list)  #: a row for each trial of a candidate
     reason: str = ""
     cost: float = 0.0  #: modelled cost of the search
     tried: dict[str, Candidate] = field(

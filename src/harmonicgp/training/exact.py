@@ -1,4 +1,4 @@
-"""Few rows, Gaussian noise: the exact marginal likelihood, by a quasi-Newton method.
+"""Exact models for few rows and Gaussian noise: the marginal likelihood, maximised by a quasi-Newton method.
 
 With an inducing point at every row the bound is the marginal likelihood itself. Its gradient needs one factorisation and no
 derivative of it:  d log p / dK = (alpha alpha' - P (K + D)^{-1}) / 2  with alpha = (K + D)^{-1} y, D the noise, P outputs.
@@ -40,8 +40,8 @@ def gaussian_log_density(
 ) -> float:
     """Log N(y; 0, K + noise) of targets y [P, N] for a kernel matrix K [N, N] and noise variances [1] or [N].
 
-    A row that counts c times is c equal rows. With `gradient`, that of *minus* the value goes on to whatever K and the noise
-    were computed from. Minus infinity where the matrix has no Cholesky factor.
+    A count of c means c equal rows. With `gradient`, the gradient of *minus* the value is propagated back through K and the
+    noise. The value is minus infinity if the matrix has no Cholesky factor.
     """
     y, (P, N) = y.double(), y.shape
     c = torch.ones(N, dtype=torch.float64, device=K.device) if counts is None else counts.double()
@@ -68,7 +68,7 @@ def gaussian_log_density(
 
 
 def fit_exact(problem: Problem, plan: Schedule, callbacks: Sequence[Callback] = ()) -> Fit:
-    """Kernel and noise by their marginal likelihood; the posterior in closed form. Z of the features must be X."""
+    """Learn kernel and noise from the marginal likelihood; the posterior is in closed form. Z of the features must be X."""
     start = time.perf_counter()
     parameters = [p for p in problem.parameters() if p.requires_grad]
     history: list[dict[str, Any]] = []
@@ -94,7 +94,7 @@ def fit_exact(problem: Problem, plan: Schedule, callbacks: Sequence[Callback] = 
     first = _pack(parameters)
     with bar:
         if parameters and plan.max_steps > 0:
-            # far enough on a logarithmic scale; a softplus takes a period of 365 for 365
+            # wide enough for logarithms, and for raw values of a softplus such as a period of 365
             limits = np.stack((np.minimum(first, 0.0) - 14.0, np.maximum(first, 0.0) + 14.0), 1)
             first = minimise(objective, first, limits, plan.max_steps).x
     _unpack(parameters, first)
@@ -120,9 +120,10 @@ def _finish(problem: Problem, history: list[dict[str, Any]], trained: float, sta
 
 @torch.no_grad()
 def leave_one_out(problem: Problem) -> Validation | None:
-    """What the model says of each row from all the others, at its present hyper-parameters; None if K + D has no factor.
+    """Predict each row from all the others at the current hyper-parameters; None if K + D has no Cholesky factor.
 
-    With H = K + D:  y_i - mean_i = [H^{-1} y]_i / [H^{-1}]_ii  and  variance_i + D_ii = 1 / [H^{-1}]_ii. Equal rows go together.
+    With H = K + D:  y_i - mean_i = [H^{-1} y]_i / [H^{-1}]_ii  and  variance_i + D_ii = 1 / [H^{-1}]_ii. Equal rows are
+    left out together.
     """
     observation = problem.observation
     assert isinstance(observation, GaussianObservation)

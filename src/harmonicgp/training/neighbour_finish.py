@@ -1,4 +1,4 @@
-"""The end of a fit whose residual is given its neighbours: the search, the closed form on all rows, and new rows."""
+"""The end of a fit with neighbours: the search, the closed form on all rows, and new rows."""
 
 from __future__ import annotations
 
@@ -49,12 +49,17 @@ def fit_neighbours(
     schedule: Schedule | None = None,
     family: Family | Literal["auto"] = "auto",
 ) -> Fit:
-    """A fit with neighbours for its residual, from a fit without and the rows that it was fitted to.
+    """A fit with neighbours, from a fit without and the rows that it was fitted to.
 
-    `k` is the number of neighbours. "auto" decides by the density of held-out rows: where neighbours say no more of them, the
-    first fit is ended as `training.fit` ends it, in a posterior of `family`. `schedule` is that of the first fit, which need not
-    have refined its scalars; its `time_budget` is what is left. Where rows are held out, the hyper-parameters are learned anew,
-    in copies; without, they stay as they are.
+    If rows are held out, the hyper-parameters are learned again, in copies. Otherwise they stay unchanged.
+
+    Args:
+        result: the fit without neighbours. Its noise and output scale need not be refined.
+        problem: its rows.
+        k: the number of neighbours. "auto" decides by the density of held-out rows. If neighbours do not raise it, the first fit
+            is finished as `training.fit` finishes it.
+        schedule: that of the first fit; `time_budget` is the remaining time.
+        family: the family of the posterior. "auto" is the joint family with neighbours.
     """
     begin, plan = time.perf_counter(), Schedule() if schedule is None else schedule
     observation = gaussian(problem)
