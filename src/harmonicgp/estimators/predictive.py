@@ -117,6 +117,7 @@ class Predictive:
     target: Target
     errors: Array | None = None  #: known noise variances of the new rows, in model units, [P, n]
     calibration: tuple[Conformal, ...] = ()  #: one for each target, or none
+    varying: Array | None = None  #: the noise variance of each row, [P, n], where it is not that of `noise`
 
     def mean(self) -> Array:
         """E y, [n, P]."""
@@ -184,12 +185,14 @@ class Predictive:
         return f + np.sqrt(variance.clip(min=0.0)) * generator.standard_normal(f.shape)
 
     def _variance(self) -> Array:
-        return self.variance_f + self.noise.variance + (0.0 if self.errors is None else self.errors)
+        noise = self.noise.variance if self.varying is None else self.varying
+        return self.variance_f + noise + (0.0 if self.errors is None else self.errors)
 
     def _parts(self) -> tuple[Array, Array]:
         """Variances [P, n, k] and weights [k] of the mixture of Gaussians that z has."""
         parts, log_weights = self.noise.mixture()
         base = self.variance_f if self.errors is None else self.variance_f + self.errors
+        parts = parts if self.varying is None else self.varying[..., None]
         return base[..., None] + parts, np.exp(log_weights)
 
     def _cdf(self, z: Array) -> Array:

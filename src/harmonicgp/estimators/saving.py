@@ -19,6 +19,7 @@ from harmonicgp.estimators.predictive import Conformal
 from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
 from harmonicgp.features.neighbours import Neighbourhood, ObservedRows
 from harmonicgp.inference.closed_form import StreamedPosterior
+from harmonicgp.inference.local_noise import LocalNoise
 from harmonicgp.inference.neighbours import NeighbourPredictor
 from harmonicgp.inference.posterior import Family, Posterior
 from harmonicgp.inference.prediction import Predictor
@@ -156,6 +157,12 @@ def _pack_model(model: FittedModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
         observed = predictor.neighbourhood.observed
         header["neighbours"] = predictor.neighbourhood.k
         tensors |= {"rows.X": observed.X, "rows.y": observed.y, "rows.noise": observed.noise}
+        if (local := predictor.local_noise) is not None:
+            numbers = {"k": local.k, "strength": local.strength, "scale": local.scale}
+            header["local_noise"] = {"by_kernel": local.kernel is not None, **numbers}
+            tensors["noise.excess"] = local.excess
+            if not torch.equal(local.X, observed.X):
+                tensors["noise.X"] = local.X
     return header, tensors
 
 
@@ -180,7 +187,8 @@ def _unpack_model(header: Mapping[str, Any], tensors: Mapping[str, Tensor], valu
         observed = ObservedRows(*(tensors[f"rows.{name}"] for name in ("X", "y", "noise")))
         observed.check(features.inducing_dim)
         neighbourhood = Neighbourhood.of(predictor.features.view.kernel, observed, int(header["neighbours"]))  # type: ignore[attr-defined]
-        predictor = NeighbourPredictor.of(predictor, neighbourhood)
+        local = _local_noise(header, tensors, neighbourhood)
+        predictor = NeighbourPredictor.of(predictor, neighbourhood, local)
     return FittedModel(
         inputs=Inputs.from_state(header["inputs"], _arrays(tensors, "inputs.")),
         predictor=predictor,
@@ -189,6 +197,19 @@ def _unpack_model(header: Mapping[str, Any], tensors: Mapping[str, Tensor], valu
         choice=SymmetryChoice.from_state(header["symmetry"], action),
         **values,
     )
+
+
+def _local_noise(
+    header: Mapping[str, Any], tensors: Mapping[str, Tensor], neighbourhood: Neighbourhood
+) -> LocalNoise | None:
+    spec = header.get("local_noise")
+    if spec is None:
+        return None
+    X, excess = tensors.get("noise.X", neighbourhood.observed.X), tensors["noise.excess"]
+    if X.shape[1:] != neighbourhood.observed.X.shape[1:] or len(excess) != len(neighbourhood.observed.y):
+        raise ValueError("rows of a local noise whose shapes do not fit the model")
+    k, strength, scale = int(spec["k"]), float(spec["strength"]), float(spec["scale"])
+    return LocalNoise.of(neighbourhood.kernel if spec["by_kernel"] else None, X, excess, k, strength, scale)
 
 
 def _pack_targets(

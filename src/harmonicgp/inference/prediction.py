@@ -72,6 +72,10 @@ class Predictor:
         mean, variance = self.assembled(x, moments)
         return mean, variance
 
+    def noise_variances(self, x: Any) -> Tensor | None:
+        """The variance of the noise at x, [P, *cells]; None where it is that of the likelihood."""
+        return None
+
     @torch.no_grad()
     def means(self, x: Any) -> Tensor:
         """The mean alone, [P, *cells]."""

@@ -38,6 +38,7 @@ class Validation:
     mean: Tensor
     variance: Tensor
     counts: Tensor | None = None  #: how many equal rows each represents
+    noise: Tensor | None = None  #: the noise variance of each row where it varies, [P, n]
     in_turn: bool = False  #: whether each row is predicted from all the others
 
 

@@ -21,6 +21,7 @@ from harmonicgp.features.base import Features
 from harmonicgp.features.neighbours import Neighbourhood
 from harmonicgp.inference.closed_form import StreamedPosterior, closed_form
 from harmonicgp.inference.covariances import AdamPosterior
+from harmonicgp.inference.local_noise import LocalNoise
 from harmonicgp.inference.neighbours import NeighbourPredictor
 from harmonicgp.inference.posterior import Family, Posterior
 from harmonicgp.inference.prediction import MeanFunction, Predictor
@@ -73,12 +74,15 @@ class Fit:
     validation: Validation | None = None  #: predictions for held-out rows
     seconds: dict[str, float] = field(default_factory=dict)  #: "train", "finish", "neighbours"
     neighbourhood: Neighbourhood | None = None  #: the training rows near new points, if the residual has neighbours
+    local_noise: LocalNoise | None = None  #: how the noise varies with the inputs, if it does
     note: str = ""  #: why a fit with neighbours ended before its time budget
 
     def predictor(self, chunk_size: int = 4096) -> Predictor:
         """A frozen predictor, with the same rounding as that of the model read from a file."""
         predictor = Predictor.freeze(self.features, self.posterior.settled(), self.mean, chunk_size)
-        return predictor if self.neighbourhood is None else NeighbourPredictor.of(predictor, self.neighbourhood)
+        if self.neighbourhood is None:
+            return predictor
+        return NeighbourPredictor.of(predictor, self.neighbourhood, self.local_noise)
 
 
 def fit(
