@@ -186,10 +186,11 @@ def report(
     opt.check_outputs([output], inputs=[table, model])
     fitted = load_fitted(model)
     targets = list(fitted.target_names_)
-    names = [*targets, *fitted.feature_names_in_, noise_std, getattr(fitted, "noise_name_", None)]
+    per_row = [noise_std, getattr(fitted, "noise_name_", None)]
+    names = [*targets, *opt.input_names(fitted), *per_row]
     labels = targets if any(isinstance(label, str) for label in getattr(fitted, "classes_", ())) else []
     data = read_rows(table, say, names, [*fitted.level_names(), *labels])
-    features = opt.inputs_of(fitted, data.column_names, model.name, table.name, targets)
+    features = opt.inputs_of(fitted, data.column_names, model.name, table.name, targets, per_row)
     data = with_target(data, targets, table.name, say)
     errors = known_errors(fitted, noise_std, data, table.name)
     if errors is not None:

@@ -88,7 +88,8 @@ class ColumnEncoding:
                 "the model was fitted to a table whose columns hold text, dates or gaps: give a table with the columns "
                 f"{', '.join(self.encoder.names)}."
             )
-        rows: Array = validate(estimator, X, reset=False)
+        arrow = hasattr(X, "column_names")  # a model of an array takes the columns of Arrow tables in their order
+        rows: Array = validate(estimator, plain_array(X) if arrow else X, reset=False)
         return rows
 
     @property
