@@ -13,6 +13,9 @@ from harmonicgp.tables.inputs import Warp, check_size, moments
 
 Transform: TypeAlias = Literal["log", "quantile"]
 
+#: Logarithms of targets at most: larger ones would overflow.
+_LARGEST = 690.0
+
 
 @dataclass(frozen=True)
 class Target:
@@ -60,8 +63,7 @@ class Target:
         wide = (slice(None),) + (None,) * (z.ndim - 1)
         z = z * self.scale[wide] + self.centre[wide]
         if self.transform == "log":
-            with np.errstate(over="ignore"):
-                return np.exp(z)
+            return np.exp(z.clip(max=_LARGEST))
         if self.transform == "quantile":
             return np.stack([warp.inverse(part) for warp, part in zip(self.warps, z, strict=True)])
         return z
