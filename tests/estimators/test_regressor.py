@@ -270,3 +270,34 @@ def test_a_failed_refit_leaves_the_earlier_fit(late):
         gp.fit(np.column_stack((X, X)), bad)
     np.testing.assert_array_equal(gp.predict(X), before)
     assert gp.n_features_in_ == X.shape[1]
+
+
+STEP = np.where(np.random.default_rng(0).normal(size=(80, 2))[:, 0] > 0, 1.0, 1e6)
+
+
+@pytest.mark.parametrize(
+    ("y", "options"),
+    [
+        (np.full(80, 3.0), {}),
+        (3 + 1e-14 * np.random.default_rng(1).normal(size=80), {}),
+        (1e-200 * np.random.default_rng(1).normal(size=80), {"target_transform": "quantile"}),
+        (1e200 * np.abs(STEP) / 1e60, {"target_transform": "quantile"}),
+        (STEP, {"target_transform": "log"}),
+        (np.where(STEP > 1, 1e-30, 1.0), {"target_transform": "log"}),
+        (np.full(80, 3.0), {"target_transform": "quantile"}),
+        (np.full(2100, 3.0), {"neighbours": 4}),
+    ],
+    ids=["constant", "rounding", "tiny", "huge", "steps", "small steps", "one value", "many rows"],
+)
+def test_error_bars_are_positive(y, options):
+    g = np.random.default_rng(0)
+    X = g.normal(size=(len(y), 2))
+    gp = regressor(n_inducing=20, **options).fit(X, y)
+    where = np.concatenate((X[:30], 10 * X[:10], 1e6 * X[:5]))
+    mean, std = gp.predict(where, return_std=True)
+    low, high = gp.predict_quantiles(where, (0.025, 0.975)).T
+    assert np.isfinite(mean).all()
+    assert np.isfinite(std).all()
+    assert (std > 0).all()
+    assert (high[:30] > low[:30]).all()
+    assert bool(gp.notes_) == (np.ptp(y) < 1e-9 * np.abs(y).max())
