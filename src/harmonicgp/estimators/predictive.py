@@ -97,7 +97,8 @@ class Conformal:
 
     def probability(self, u: Array) -> Array:
         """The calibrated level of the model's level u."""
-        return np.interp(u, *reversed(self._knots()))
+        shares, values = self._knots()
+        return np.interp(u, values, shares)
 
 
 def uneven(pit: Array, weights: Array | None) -> bool:
