@@ -31,7 +31,7 @@ app = typer.Typer(
 
 
 #: Arguments of `fit` that are not settings of a model, and those of fields only.
-_OF_EVERY_FIT = ("table", "target", "output", "test_fraction", "seed", "quiet", "debug")
+_OF_EVERY_FIT = ("table", "target", "output", "test_fraction", "threads", "seed", "quiet", "debug")
 _OF_FIELDS = ("by", "t_max", "covariate")
 #: Settings of both fields and tables.
 _OF_BOTH = ("kernel", "n_inducing", "neighbours")
@@ -111,6 +111,7 @@ def fit(
     checkpoint_dir: opt.CHECKPOINTS = None,
     test_fraction: opt.TEST = 0.1,
     report: opt.REPORT = None,
+    threads: opt.THREADS = None,
     seed: opt.SEED = 0,
     quiet: opt.QUIET = False,
     debug: opt.DEBUG = False,
@@ -130,6 +131,8 @@ def fit(
         raise UsageError(f"a fit of a netCDF file takes no {listing(of_tables)}.")
     if not field and of_fields:
         raise UsageError(f"{of_fields[0]} is for netCDF files.")
+    if threads is not None:
+        importlib.import_module("torch").set_num_threads(threads)
     fit_rows = fit_field if field else fit_table
     fit_rows(table, target, options, output, test_fraction, seed, Speaker(quiet))
 

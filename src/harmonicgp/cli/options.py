@@ -89,6 +89,7 @@ COVARIATE = Annotated[
     list[str] | None,
     Option("--covariate", metavar="NAME", help="For a field: a variable that explains it; repeatable."),
 ]
+THREADS = Annotated[int | None, Option("--threads", metavar="N", min=1, help="Processors to use at most.")]
 SEED = Annotated[int, Option("--seed", metavar="N", min=0, help="The seed of all random numbers.")]
 QUIET = Annotated[bool, Option("--quiet", "-q", help="Print only warnings and errors.")]
 NAME_ALONE = Annotated[bool, Option("--quiet", "-q", help="Print only the name of the symmetry, warnings and errors.")]

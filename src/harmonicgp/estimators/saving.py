@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from harmonicgp.actions import Action
+from harmonicgp.backend.threads import stop_spinning
 from harmonicgp.estimators.model import FittedModel
 from harmonicgp.estimators.plausible import check_constraints, check_finite, check_model, check_plain
 from harmonicgp.estimators.predictive import Conformal
@@ -72,6 +73,7 @@ class ModelFile:
 
 def read_model(path: str | Path) -> ModelFile:
     """The content of a model file, with tensors on the CPU."""
+    stop_spinning()
     container = read_container(Path(path), "model", FORMAT)
     try:
         return unpack(container.header, container.tensors)
