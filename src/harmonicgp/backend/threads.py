@@ -56,11 +56,11 @@ def stop_spinning() -> None:
     ready = Event()
 
     def team() -> None:
-        torch.ones(1 << 20).exp_()  # large enough for all threads
+        torch.ones(1 << 20, device="cpu").exp_()  # large enough for all threads
         ready.set()
         Event().wait()
 
-    torch.ones(1 << 20).exp_()
+    torch.ones(1 << 20, device="cpu").exp_()
     Thread(target=team, name="harmonicgp-idle", daemon=True).start()
     ready.wait()
 
