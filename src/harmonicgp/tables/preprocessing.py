@@ -20,7 +20,7 @@ from harmonicgp.tables.arrays import is_missing, known_errors, numbers, plain_ar
 from harmonicgp.tables.columns import Array
 from harmonicgp.tables.encoder import Missing, TableEncoder, is_frame
 from harmonicgp.tables.inputs import check_size, column_phrase
-from harmonicgp.tables.kinds import Kind, check_kinds, read_kinds
+from harmonicgp.tables.kinds import Kind, check_kinds, read_kinds, undeclared_places
 from harmonicgp.tables.rows import ModelRows, Rows, merge
 from harmonicgp.tables.targets import Target, Transform
 
@@ -53,6 +53,9 @@ class ColumnEncoding:
             encoder = TableEncoder.fit(X, declared, missing, weights_of(weights, X))
             rows = encoder.transform(X, warn=False)  # rows of weight zero may hold new levels
             encoding = cls(encoder, encoder.encoded_names, encoder.kinds, image)
+            ranges = list(zip(rows.min(0).tolist(), rows.max(0).tolist(), strict=True))
+            places = undeclared_places(encoding.names, ranges, encoding.kinds) if image is None else None
+            encoder.notes.extend([] if places is None else [places])
         else:
             rows = validate(estimator, X, reset=True)
             d = rows.shape[1]
