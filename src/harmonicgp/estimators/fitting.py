@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from harmonicgp.actions import Action
+from harmonicgp.backend.threads import stop_spinning
 from harmonicgp.estimators.choice_file import ChoiceFile
 from harmonicgp.estimators.model import FittedModel
 from harmonicgp.features import Features, SparseFeatures
@@ -45,6 +46,7 @@ def fit_model(
 
     Returns the model, and the predictions at held-out rows if there are any.
     """
+    stop_spinning()
     columns = settings.columns_of(data)
     prepared = settings.seconds()
     choice_file = ChoiceFile.of(data, settings)

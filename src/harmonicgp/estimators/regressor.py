@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from harmonicgp.symmetry.options import RegressionOptions, check_options, fresh_
 from harmonicgp.symmetry.settings import ModelSettings
 from harmonicgp.tables.columns import Array
 from harmonicgp.tables.preprocessing import RegressionPreprocessing
+from harmonicgp.tables.targets import constant_notes
 
 #: Up to this many rows `sample_y` draws from the covariance.
 MAX_DRAWN = 2_000
@@ -106,7 +108,9 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
         settings = ModelSettings.of(self, preprocessing, len(data), start)
         model, held_out = fit_model(data, settings, keep_out=self.calibration == "conformal")
         model = validate_regression(model, held_out, data, rows.y, preprocessing.target, self.calibration)
-        self._set_fitted(preprocessing, compare_noise(model, data, preprocessing.target_names))
+        model = compare_noise(model, data, preprocessing.target_names)
+        notes = [*model.notes, *constant_notes(rows.y, preprocessing.target_names)]
+        self._set_fitted(preprocessing, replace(model, notes=notes))
         self._set_names(reader)
         return self
 

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from harmonicgp.actions import Action
+from harmonicgp.backend.threads import stop_spinning
 from harmonicgp.estimators.model import FittedModel
+from harmonicgp.estimators.plausible import check_constraints, check_finite, check_model, check_plain
 from harmonicgp.estimators.predictive import Conformal
 from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
 from harmonicgp.features.neighbours import Neighbourhood, ObservedRows
@@ -23,7 +25,7 @@ from harmonicgp.inference.local_noise import LocalNoise
 from harmonicgp.inference.neighbours import NeighbourPredictor
 from harmonicgp.inference.posterior import Family, Posterior
 from harmonicgp.inference.prediction import Predictor
-from harmonicgp.io.container import ModelFileError, read_container
+from harmonicgp.io.container import UNREADABLE, ModelFileError, read_container
 from harmonicgp.io.specs import (
     action_spec,
     build_action,
@@ -72,10 +74,11 @@ class ModelFile:
 
 def read_model(path: str | Path) -> ModelFile:
     """The content of a model file, with tensors on the CPU."""
+    stop_spinning()
     container = read_container(Path(path), "model", FORMAT)
     try:
         return unpack(container.header, container.tensors)
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError, RuntimeError) as error:
+    except UNREADABLE as error:
         reason = " ".join(f"{error!r}".split())  # errors of PyTorch may have several lines
         raise ModelFileError(f"{path} is not a model that this version of harmonicgp can read: {reason}") from error
 
@@ -111,11 +114,13 @@ def unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ModelFil
 
 
 def _unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ModelFile:
+    check_finite(tensors)
     arguments = _read_arguments(header["arguments"], tensors)
     options = _OPTIONS[header["estimator"]](**arguments)
     plain = dict(header["plain"])
     if not plain.keys() <= {*_PLAIN, *_OTHERS}:
         raise KeyError(sorted(plain.keys() - {*_PLAIN, *_OTHERS})[0])
+    check_plain(plain)
     columns = {"table": header["table"], "names": plain["encoded_names_"], "kinds": header["column_kinds"]}
     encoding = ColumnEncoding.from_state(columns, image_size(options.columns))
     preprocessing = _unpack_targets(options, encoding, plain, header, tensors)
@@ -123,6 +128,7 @@ def _unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ModelFi
     values |= {field: plain[name] for name, field in _PLAIN.items() if name in plain}
     calibration = tuple(Conformal(*tensors[f"calibration.{i}"].numpy()) for i in range(header.get("calibration", 0)))
     model = _unpack_model(header, tensors, {**values, "calibration": calibration, "bound": bound_of(options)})
+    check_model(model, preprocessing, plain["n_features_in_"], header["feature_names"])
     return ModelFile(
         header["estimator"], arguments, preprocessing, model, plain["n_features_in_"], header["feature_names"]
     )
@@ -170,8 +176,9 @@ def _unpack_model(header: Mapping[str, Any], tensors: Mapping[str, Tensor], valu
     if {"float32": torch.float32, "float64": torch.float64}[header["dtype"]] != tensors["Z"].dtype:
         raise ValueError(f"dtype {header['dtype']} of inducing inputs in {tensors['Z'].dtype}")
     kernel, likelihood = build_kernel(header["kernel"]), build_likelihood(header["likelihood"])
-    kernel.load_state_dict(_tensors(tensors, "kernel."))
-    likelihood.load_state_dict(_tensors(tensors, "likelihood."))
+    for module, prefix in ((kernel, "kernel."), (likelihood, "likelihood.")):
+        check_constraints(module, _tensors(tensors, prefix))
+        module.load_state_dict(_tensors(tensors, prefix))
     action = build_action(header["features"].get("action"))
     features = _features(header["features"], kernel, action, tensors["Z"])
     stacks, family = range(header["posterior"]["stacks"]), header["posterior"]["family"]

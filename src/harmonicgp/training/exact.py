@@ -26,13 +26,20 @@ from harmonicgp.training.minimiser import Array, StopMinimisingError, minimise
 from harmonicgp.training.problem import Problem
 from harmonicgp.training.schedule import Schedule
 
+#: The time of the finish, in steps of the training.
+FINISH = 2.5
+#: With a time budget, this share of it goes to steps on every so-many-th row, if those are enough.
+FIRST, EVERY, ENOUGH = 0.3, 4, 100
+ALL = slice(None)
 
-def log_marginal(problem: Problem, gradient: bool = False) -> float:
-    """Log p(y) of all rows, repeats counted; with `gradient`, that of *minus* log p(y) is added to the parameters' `.grad`."""
+
+def log_marginal(problem: Problem, gradient: bool = False, rows: slice = ALL) -> float:
+    """Log p(y), repeats counted; with `gradient`, that of *minus* log p(y) is added to the parameters' `.grad`."""
     observation = problem.observation
     assert isinstance(observation, GaussianObservation)
-    K = problem.features.view.zx(problem.X, problem.X)
-    return gaussian_log_density(K, problem.centred(), observation.noise(problem.noise), problem.counts, gradient)
+    noise, counts = (None if part is None else part[rows] for part in (problem.noise, problem.counts))
+    K = problem.features.view.zx(problem.X[rows], problem.X[rows])
+    return gaussian_log_density(K, problem.centred()[:, rows], observation.noise(noise), counts, gradient)
 
 
 def gaussian_log_density(
@@ -72,33 +79,51 @@ def fit_exact(problem: Problem, plan: Schedule, callbacks: Sequence[Callback] = 
     start = time.perf_counter()
     parameters = [p for p in problem.parameters() if p.requires_grad]
     history: list[dict[str, Any]] = []
-    until = math.inf if plan.time_budget is None else 0.85 * plan.time_budget
+    until = math.inf if plan.time_budget is None else 0.95 * plan.time_budget
     bar = tqdm(total=plan.max_steps, desc="fit", disable=None if plan.progress else True, leave=False)
 
+    def of_some(values: Array) -> tuple[float, Array]:
+        loss, gradient = _evaluate(problem, parameters, values, slice(0, None, EVERY))
+        if not math.isfinite(loss):
+            return math.inf, np.zeros_like(values)
+        if time.perf_counter() - start > FIRST * until:
+            raise StopMinimisingError(loss)
+        return loss, gradient
+
     def objective(values: Array) -> tuple[float, Array]:
-        _unpack(parameters, values)
-        for p in parameters:
-            p.grad = None
-        loss = -log_marginal(problem, gradient=True) / problem.size
+        begun = time.perf_counter()
+        loss, gradient = _evaluate(problem, parameters, values)
         if not math.isfinite(loss):
             return math.inf, np.zeros_like(values)
         record = {"step": len(history) + 1, "bound": -loss, "seconds": time.perf_counter() - start}
         history.append(record)
         bar.update()
         bar.set_postfix(bound=f"{-loss:.3f}", refresh=False)
-        slope = _pack([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]) / problem.size
-        if stop_wanted(callbacks, record) or record["seconds"] > until or len(history) >= plan.max_steps:
+        ahead = (1 + FINISH) * (time.perf_counter() - begun)  # another step, and the finish
+        if stop_wanted(callbacks, record) or record["seconds"] + ahead > until or len(history) >= plan.max_steps:
             raise StopMinimisingError(loss)
-        return loss, slope
+        return loss, gradient
 
     first = _pack(parameters)
     with bar:
         if parameters and plan.max_steps > 0:
             # wide enough for logarithms, and for raw values of a softplus such as a period of 365
             limits = np.stack((np.minimum(first, 0.0) - 14.0, np.maximum(first, 0.0) + 14.0), 1)
+            if math.isfinite(until) and problem.N >= ENOUGH * EVERY:
+                first = minimise(of_some, first, limits, plan.max_steps).x
             first = minimise(objective, first, limits, plan.max_steps).x
     _unpack(parameters, first)
     return _finish(problem, history, time.perf_counter() - start, start)
+
+
+def _evaluate(problem: Problem, parameters: Sequence[Tensor], values: Array, rows: slice = ALL) -> tuple[float, Array]:
+    """Minus the log marginal likelihood per row, and its gradient, at parameters with these values."""
+    _unpack(parameters, values)
+    for p in parameters:
+        p.grad = None
+    loss = -log_marginal(problem, gradient=True, rows=rows) / problem.size
+    gradient = _pack([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters])
+    return loss, gradient / problem.size
 
 
 @torch.no_grad()
