@@ -28,6 +28,7 @@ LAYERS = [
     ("symmetry",),
     ("estimators",),
     ("globe",),
+    ("planes",),
     ("report",),
     ("loading",),
     ("diagnostics",),

@@ -1,7 +1,7 @@
 """Features of a regular grid in a region as planar waves: the complete harmonic decomposition of a stationary kernel on a torus.
 
-The grid is put on a torus large enough that it does not meet itself. Shifts by cells are a symmetry, the whole torus is one orbit,
-and one inducing point gives every harmonic: with lambda the Fourier transform of the kernel's first row on M cells,
+The grid is put on a torus large enough that it does not meet itself. Shifts by cells are a symmetry, the whole torus is one
+orbit, and one inducing point gives every harmonic: with lambda the Fourier transform of the kernel's first row on M cells,
 
     k(x, x') = sum_t a_t(x) a_t(x'),    a_t(x) = sqrt(lambda_t / M) (cos + sin)(2 pi t.x)
 
@@ -40,7 +40,7 @@ class Torus:
         >>> import torch
         >>> from gpytorch.kernels import MaternKernel
         >>> torus = Torus.of(MaternKernel(nu=0.5), (3, 4), (1.0, 1.0))
-        >>> covariance = torus.covariance(torch.eye(12, dtype=torch.float64).view(12, 3, 4)).view(12, 12)
+        >>> covariance = torus.covariance(torch.eye(12, dtype=torch.float64).view(12, 3, 4)).flatten(1)
         >>> torch.allclose(covariance[0, :2], torch.tensor([1.0, math.exp(-1 / math.log(2))], dtype=torch.float64))
         True
     """

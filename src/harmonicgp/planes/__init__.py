@@ -1,0 +1,1 @@
+"""Fields in a region or on a plane: exact Gaussian processes on regular grids, and scattered points with neighbours."""
