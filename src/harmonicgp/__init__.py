@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from harmonicgp.globe import HarmonicGPGlobe
     from harmonicgp.groups import Cyclic, Group
     from harmonicgp.loading import load_model
+    from harmonicgp.planes import HarmonicGPField
 
 __all__ = [
     "Cyclic",
     "Group",
     "HarmonicGPClassifier",
+    "HarmonicGPField",
     "HarmonicGPGlobe",
     "HarmonicGPRegressor",
     "__version__",
@@ -27,6 +29,7 @@ _HOMES = {
     "Cyclic": "groups",
     "Group": "groups",
     "HarmonicGPClassifier": "estimators",
+    "HarmonicGPField": "planes",
     "HarmonicGPGlobe": "globe",
     "HarmonicGPRegressor": "estimators",
     "load_model": "loading",
@@ -43,6 +46,7 @@ _SUBMODULES = (
     "kernels",
     "likelihoods",
     "loading",
+    "planes",
     "report",
     "symmetry",
     "tables",

@@ -24,8 +24,6 @@ from harmonicgp.kernels.functions import KernelLike, kernel_matrix
 
 #: Correlations below this are zero: beyond the lag where they are, the grid may meet itself on the torus.
 NEGLIGIBLE = 1e-12
-#: Cells up to which the torus grows until it clips at most `EXACT`; larger ones until they clip at most `CLIPPED`.
-SMALL, EXACT, CLIPPED = 1 << 18, 1e-12, 1e-3
 #: The torus grows at most to this many cells, or to four times the smallest one.
 LARGEST = 1 << 22
 #: Points of the kernel's first row that are evaluated at a time.
@@ -52,18 +50,18 @@ class Torus:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, kernel: KernelLike, shape: Sequence[int], steps: Sequence[float]) -> Torus:
+    def of(cls, kernel: KernelLike, shape: Sequence[int], steps: Sequence[float], tolerance: float = 1e-11) -> Torus:
         """The torus of a grid whose cells have these distances, for a stationary kernel.
 
-        It is the smallest on which all covariances of the grid are exact, enlarged until the spectrum is not negative. If it
-        would become too large, the rest is clipped.
+        It is the smallest on which all covariances of the grid are exact, enlarged until the spectrum is not negative but
+        for a share `tolerance` of the variance. That, or more if the torus would become too large, is clipped.
         """
         reaches = [_reach(kernel, axis, n, steps) for axis, n in enumerate(shape)]
         size = [_fast(min(2 * n - 2, n + reach)) for n, reach in zip(shape, reaches, strict=True)]
         most = max(LARGEST, 4 * math.prod(size))
         while True:
             torus = cls._on(kernel, shape, steps, size)
-            if torus.clipped <= (EXACT if math.prod(size) <= SMALL else CLIPPED):
+            if torus.clipped <= tolerance:
                 return torus
             axis = max(range(len(size)), key=lambda j: _far_correlation(kernel, j, size, steps) * (shape[j] > 1))
             larger = [_fast(math.ceil(1.5 * n)) if j == axis else n for j, n in enumerate(size)]

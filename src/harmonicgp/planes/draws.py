@@ -20,8 +20,10 @@ from harmonicgp.planes.kriging import GridSystem, Kriging
 
 #: Cells of the torus whose draws are made at a time.
 TOGETHER = 1 << 22
-#: The residual of conjugate gradients for draws, as a share of the simulated data.
-TOLERANCE = 1e-3
+#: The residual of conjugate gradients for draws, as a share of the standard deviation of the noise and of the simulated data.
+OF_NOISE, OF_DATA = 1e-2, 1e-3
+#: Residuals below this need double precision.
+SINGLE = 3e-5
 
 
 @dataclass(frozen=True)
@@ -34,15 +36,19 @@ class DrawnVariance:
 
 @torch.no_grad()
 def posterior_errors(
-    kriging: Kriging, H: Tensor, n: int, seed: int, dtype: torch.dtype = torch.float32, tolerance: float = TOLERANCE
+    kriging: Kriging, H: Tensor, n: int, seed: int, tolerance: float | None = None
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Batches of draws of the error of kriging [draws, cells], of f0 [draws, cells] and of simulated data [draws, N].
 
-    H [cells, q] is the basis at all cells.
+    H [cells, q] is the basis at all cells. Errors of the posterior may be far below the data: so is the tolerance, if it is None.
     """
     system = kriging.system
     assert isinstance(system, GridSystem)
     generator = torch.Generator().manual_seed(seed)
+    if tolerance is None:
+        prior = float(system.torus.spectrum.mean())  # a little more or less than the variance
+        tolerance = min(OF_DATA, OF_NOISE * math.sqrt(float(system.noise.mean()) / max(prior, 1e-300)))
+    dtype = torch.float32 if tolerance > SINGLE else torch.float64
     batch, basis = max(1, TOGETHER // system.torus.cells), H.to(dtype)
     for start in range(0, n, batch):
         some = min(batch, n - start)

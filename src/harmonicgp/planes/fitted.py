@@ -31,6 +31,8 @@ FEW = 2000
 MOST_JOINT = 5000
 #: Neighbours: of the preconditioner, of local variances, of new points among cells, and of new points among scattered ones.
 ROOT, LOCAL, CELLS, SCATTERED = 30, 16, 24, 40
+#: What draws may miss of the variance since the spectrum is clipped, as a share of the noise.
+HARMLESS = 0.01
 #: Points whose neighbours are held at a time.
 CHUNK = 1 << 18
 
@@ -194,7 +196,8 @@ def _torus(data: FieldData, model: FieldModel) -> Torus:
     places = data.places
     assert places.shape is not None
     assert places.steps is not None
-    return Torus.of(model.kernel, places.shape, places.steps)
+    share = HARMLESS * model.s2 / model.prior_variance(places.X)
+    return Torus.of(model.kernel, places.shape, places.steps, min(share, 1e-3))
 
 
 def _kriging(torus: Torus, data: FieldData, model: FieldModel, rows: Tensor, known: Tensor, seed: int) -> Kriging:

@@ -267,12 +267,13 @@ def _coarse(stencils: _Stencils, candidate: _Candidate, extent: Tensor, given: G
     if base is None or given.lengthscale is not None or not hasattr(base, "raw_lengthscale"):
         return
     middle, costs = float(candidate.noise), {}
+    extent = extent.expand_as(base.lengthscale) if base.lengthscale.numel() == len(extent) else extent.mean()
     for share in (0.4, 0.13, 0.04, 0.013):
         for less in (0.1, 1.0) if candidate.noise.requires_grad else (1.0,):
-            base.lengthscale, noise = share * extent.expand_as(base.lengthscale), middle + math.log(less)
+            base.lengthscale, noise = share * extent, middle + math.log(less)
             costs[share, noise] = stencils.cost(candidate.kernel, math.exp(noise)).value
     share, noise = min(costs, key=lambda key: costs[key])
-    base.lengthscale = share * extent.expand_as(base.lengthscale)
+    base.lengthscale = share * extent
     candidate.noise.fill_(noise)
 
 
