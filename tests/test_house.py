@@ -30,6 +30,7 @@ LAYERS = [
     ("symmetry",),
     ("estimators",),
     ("globe",),
+    ("planes",),
     ("report",),
     ("loading",),
     ("diagnostics",),

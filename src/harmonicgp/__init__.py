@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from harmonicgp.globe import HarmonicGPGlobe
     from harmonicgp.groups import Cyclic, Group
     from harmonicgp.loading import load_model
+    from harmonicgp.planes import HarmonicGPField
 
 if "torch" not in sys.modules:
     # PyTorch's idle threads spin by default, and on a busy machine they hold the processors that other threads wait for.
@@ -23,6 +24,7 @@ __all__ = [
     "Cyclic",
     "Group",
     "HarmonicGPClassifier",
+    "HarmonicGPField",
     "HarmonicGPGlobe",
     "HarmonicGPRegressor",
     "__version__",
@@ -33,6 +35,7 @@ _HOMES = {
     "Cyclic": "groups",
     "Group": "groups",
     "HarmonicGPClassifier": "estimators",
+    "HarmonicGPField": "planes",
     "HarmonicGPGlobe": "globe",
     "HarmonicGPRegressor": "estimators",
     "load_model": "loading",
@@ -49,6 +52,7 @@ _SUBMODULES = (
     "kernels",
     "likelihoods",
     "loading",
+    "planes",
     "report",
     "symmetry",
     "tables",

@@ -7,12 +7,15 @@ from pathlib import Path
 from harmonicgp.estimators.classifier import HarmonicGPClassifier
 from harmonicgp.estimators.regressor import HarmonicGPRegressor
 from harmonicgp.estimators.saving import read_model
-from harmonicgp.globe.estimator import KIND, HarmonicGPGlobe
+from harmonicgp.globe.estimator import KIND as GLOBE
+from harmonicgp.globe.estimator import HarmonicGPGlobe
 from harmonicgp.io.container import kind_of
+from harmonicgp.planes.estimator import KIND as FIELD
+from harmonicgp.planes.estimator import HarmonicGPField
 
 
-def load_model(path: str | Path) -> HarmonicGPRegressor | HarmonicGPClassifier | HarmonicGPGlobe:
-    """The fitted estimator of a model file, of any of the three classes.
+def load_model(path: str | Path) -> HarmonicGPRegressor | HarmonicGPClassifier | HarmonicGPGlobe | HarmonicGPField:
+    """The fitted estimator of a model file, of any of the four classes.
 
     Examples:
         >>> import tempfile
@@ -24,8 +27,11 @@ def load_model(path: str | Path) -> HarmonicGPRegressor | HarmonicGPClassifier |
         >>> type(load_model(file)).__name__
         'HarmonicGPRegressor'
     """
-    if kind_of(path) == KIND:
+    kind = kind_of(path)
+    if kind == GLOBE:
         return HarmonicGPGlobe.load(path)
+    if kind == FIELD:
+        return HarmonicGPField.load(path)
     file = read_model(path)
     estimator = HarmonicGPRegressor if file.estimator == HarmonicGPRegressor.__name__ else HarmonicGPClassifier
     return estimator.from_file(file)
