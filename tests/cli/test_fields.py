@@ -96,3 +96,22 @@ def test_further_dimensions_and_covariates(files):
     assert "--covariate is for netCDF" in complaint("fit", table, "-t", "y", "-o", "m.hgp", "--covariate", "x", code=2)
     words = complaint("fit", files / "deep.nc", "-t", "sst", "-o", "m.hgp", "--covariate", "dept", code=2)
     assert "no variable 'dept'" in words
+
+
+def test_a_region_goes_the_way_of_the_plane(tmp_path):
+    y, x = 30.0 * np.arange(20), 30.0 * np.arange(25)
+    values = np.sin(y[:, None] / 150) + np.cos(x / 200) + 0.05 * np.random.default_rng(0).normal(size=(20, 25))
+    values[5:9, 5:12] = np.nan
+    field = xarray.DataArray(values, {"y": y, "x": x}, ("y", "x"), attrs={"units": "K"})
+    for dim in "xy":
+        field[dim].attrs["units"] = "m"
+    field.to_dataset(name="t").to_netcdf(tmp_path / "scene.nc")
+    told = run("fit", tmp_path / "scene.nc", "-t", "t", "-o", tmp_path / "m.hgp", "--kernel", "matern52").stdout
+    assert "20 x 25 cells" in told
+    assert "on the held-out cells, RMSE" in told
+    run("predict", tmp_path / "m.hgp", tmp_path / "scene.nc", "-o", tmp_path / "out.nc")
+    with xarray.open_dataset(tmp_path / "out.nc") as out:
+        truth = np.sin(out.y / 150) + np.cos(out.x / 200)
+        assert float(np.abs(out.t_mean - truth).max()) < 0.5
+        assert float(out.t_std.min()) > 0
+    assert "holds the data" in " ".join(run("info", tmp_path / "m.hgp").stdout.split())

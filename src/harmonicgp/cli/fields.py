@@ -1,4 +1,4 @@
-"""Fields on the globe: `fit` and `predict` for netCDF files."""
+"""Fields in a region or on the globe: `fit` and `predict` for netCDF files."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from harmonicgp.cli.failures import UsageError
 from harmonicgp.cli.words import Speaker, count, did_you_mean, listing, say_rows
 
 SUFFIXES = (".nc", ".nc4", ".cdf")
+#: Options that only `HarmonicGPGlobe` has.
+_OF_GLOBE = ("n_inducing", "neighbours", "t_max")
 
 
 def is_field(path: Path) -> bool:
@@ -37,6 +39,7 @@ def fit_field(
     import numpy as np
 
     from harmonicgp.globe.estimator import HarmonicGPGlobe
+    from harmonicgp.planes.estimator import HarmonicGPField
 
     if len(targets) > 1:
         raise UsageError("a fit of a netCDF file takes one --target, a variable.")
@@ -48,7 +51,8 @@ def fit_field(
             hint = did_you_mean(name, present)
             raise UsageError(f"{path.name} has no variable {name!r}{hint}; it has {listing(present)}.")
     data = data[variables]
-    model = HarmonicGPGlobe(**options, random_state=seed, progress=say.progress)
+    of_globe = not {*options}.isdisjoint(_OF_GLOBE)
+    model: Any = (HarmonicGPGlobe if of_globe else HarmonicGPField)(**options, random_state=seed, progress=say.progress)
     is_held_out = np.random.default_rng(seed).random(data[target].shape) < test_fraction
     is_cell = np.isfinite(np.asarray(data[target].values, dtype=float))
     n_test = int((is_cell & is_held_out).sum())
@@ -66,8 +70,13 @@ def fit_field(
 
 def say_field(model: Any, say: Speaker) -> None:
     """Print the parts of a fitted field."""
+    if getattr(model, "globe_", None) is not None:
+        model = model.globe_
     units = f" ({model.units_})" if model.units_ else ""
     say("field", f"{model.name_ or 'without a name'}{units}")
+    if hasattr(model, "way_"):
+        _say_plane(model, say)
+        return
     if model.axes_ is not None:
         lat, lon = model.axes_.latitudes, model.axes_.longitudes
         axes = ((lat, "latitude"), (lon, "longitude"))
@@ -87,13 +96,30 @@ def say_field(model: Any, say: Speaker) -> None:
         say("note", note)
 
 
+def _say_plane(model: Any, say: Speaker) -> None:
+    """Print the parts of a field in a region."""
+    fitted = model.field_
+    shape = fitted.field.data.places.shape
+    n = fitted.field.data.places.X.shape[0]
+    slices = f", {count(len(fitted.field.data.y), 'slice')} by {model.by}" if model.by else ""
+    say("grid", (f"{' x '.join(map(str, shape))} cells" if shape else count(n, "point")) + slices)
+    pairs = zip((model.lengthscale_ or {}).items(), fitted.plane.units, strict=False)
+    scales = ", ".join(f"{name} {value:.4g} {units}".rstrip() for (name, value), units in pairs)
+    say("kernel", f"{model.kernel_}, lengthscales {scales or 'of its own'}, noise {model.noise_std_:.4g}")
+    say("file", "holds the data: predictions need them")
+    for note in model.notes_:
+        say("note", note)
+
+
 def predict_field(model: Path, path: Path, output: Path, latent: bool, say: Speaker) -> None:
     """Predict a field on the grid of a netCDF file, and write it to another one."""
-    from harmonicgp.globe.estimator import HarmonicGPGlobe
+    from harmonicgp.cli.models import load_any
 
     if not is_field(output):
         raise UsageError(f"predictions of a field go to a netCDF file; {output.name} does not end in .nc.")
-    fitted = HarmonicGPGlobe.load(model)
+    fitted = load_any(model)
+    if hasattr(fitted, "predict_components"):
+        raise UsageError(f"{model.name} is a model of a table: it predicts tables, not netCDF files.")
     call = fitted.predict_f if latent else fitted.predict
     mean, std = call(open_dataset(path), return_std=True)
     name = fitted.name_ or "value"

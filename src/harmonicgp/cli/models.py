@@ -31,7 +31,7 @@ def load_fitted(path: Path) -> Any:
     """The model of a table in a file."""
     model = load_any(path)
     if not hasattr(model, "predict_components"):
-        raise UsageError(f"{path.name} is a model of a field on the globe: it predicts netCDF files, not tables.")
+        raise UsageError(f"{path.name} is a model of a field: it predicts netCDF files, not tables.")
     return model
 
 

@@ -53,21 +53,27 @@ class Torus:
     def of(cls, kernel: KernelLike, shape: Sequence[int], steps: Sequence[float], tolerance: float = 1e-11) -> Torus:
         """The torus of a grid whose cells have these distances, for a stationary kernel.
 
-        It is the smallest on which all covariances of the grid are exact, enlarged until the spectrum is not negative but
+        It is the smallest one, enlarged until the spectrum is not negative but
         for a share `tolerance` of the variance. That, or more if the torus would become too large, is clipped.
         """
-        reaches = [_reach(kernel, axis, n, steps) for axis, n in enumerate(shape)]
-        size = [_fast(min(2 * n - 2, n + reach)) for n, reach in zip(shape, reaches, strict=True)]
-        most = max(LARGEST, 4 * math.prod(size))
-        while True:
-            torus = cls._on(kernel, shape, steps, size)
-            if torus.clipped <= tolerance:
-                return torus
+        torus = cls.smallest(kernel, shape, steps)
+        most = max(LARGEST, 4 * torus.cells)
+        while torus.clipped > tolerance:
+            size = torus.size
             axis = max(range(len(size)), key=lambda j: _far_correlation(kernel, j, size, steps) * (shape[j] > 1))
             larger = [_fast(math.ceil(1.5 * n)) if j == axis else n for j, n in enumerate(size)]
             if math.prod(larger) > most:
-                return torus
-            size = larger
+                break
+            torus = cls._on(kernel, shape, steps, larger)
+        return torus
+
+    @classmethod
+    @torch.no_grad()
+    def smallest(cls, kernel: KernelLike, shape: Sequence[int], steps: Sequence[float]) -> Torus:
+        """The smallest torus on which `covariance` is exact; its spectrum may be negative."""
+        reaches = [_reach(kernel, axis, n, steps) for axis, n in enumerate(shape)]
+        size = [_fast(min(2 * n - 2, n + reach)) for n, reach in zip(shape, reaches, strict=True)]
+        return cls._on(kernel, shape, steps, size)
 
     @classmethod
     def _on(cls, kernel: KernelLike, shape: Sequence[int], steps: Sequence[float], size: Sequence[int]) -> Torus:

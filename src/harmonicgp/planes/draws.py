@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from harmonicgp.features.planar import Torus
 from harmonicgp.planes.conditioning import LocalWeights
 from harmonicgp.planes.kriging import GridSystem, Kriging
 
@@ -36,23 +37,24 @@ class DrawnVariance:
 
 @torch.no_grad()
 def posterior_errors(
-    kriging: Kriging, H: Tensor, n: int, seed: int, tolerance: float | None = None
+    kriging: Kriging, prior: Torus, H: Tensor, n: int, seed: int, tolerance: float | None = None
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Batches of draws of the error of kriging [draws, cells], of f0 [draws, cells] and of simulated data [draws, N].
 
-    H [cells, q] is the basis at all cells. Errors of the posterior may be far below the data: so is the tolerance, if it is None.
+    H [cells, q] is the basis at all cells, and f0 is drawn on the torus `prior`. Errors of the posterior may be far below the
+    data, and so is a tolerance of None.
     """
     system = kriging.system
     assert isinstance(system, GridSystem)
     generator = torch.Generator().manual_seed(seed)
     if tolerance is None:
-        prior = float(system.torus.spectrum.mean())  # a little more or less than the variance
-        tolerance = min(OF_DATA, OF_NOISE * math.sqrt(float(system.noise.mean()) / max(prior, 1e-300)))
+        variance = float(prior.spectrum.mean())  # nearly
+        tolerance = min(OF_DATA, OF_NOISE * math.sqrt(float(system.noise.mean()) / max(variance, 1e-300)))
     dtype = torch.float32 if tolerance > SINGLE else torch.float64
     batch, basis = max(1, TOGETHER // system.torus.cells), H.to(dtype)
     for start in range(0, n, batch):
         some = min(batch, n - start)
-        f0 = system.torus.sample(some, generator, dtype).flatten(1)
+        f0 = torch.cat([prior.sample(1, generator, dtype) for _ in range(some)]).flatten(1)
         noise = torch.randn(some, len(system.cells), generator=generator, dtype=dtype, device="cpu")
         e = f0[:, system.cells] + noise * system.noise.sqrt().to(dtype)
         alpha, beta = kriging.solve(e, tolerance)
@@ -61,12 +63,12 @@ def posterior_errors(
 
 @torch.no_grad()
 def drawn_variance(
-    kriging: Kriging, H: Tensor, local: LocalWeights, n: int, seed: int, tick: Callable[[int], object]
+    kriging: Kriging, prior: Torus, H: Tensor, local: LocalWeights, n: int, seed: int, tick: Callable[[int], object]
 ) -> DrawnVariance:
     """The posterior variance of all cells from n draws; `tick` is called with the number of draws done."""
     cells = len(H)
     sums = torch.zeros(3, cells, dtype=torch.float64, device="cpu")  # of squares: ours, local; of the product
-    for errors, f0, e in posterior_errors(kriging, H, n, seed):
+    for errors, f0, e in posterior_errors(kriging, prior, H, n, seed):
         nearby = f0 - torch.from_numpy(np.ascontiguousarray((local.matrix @ e.numpy().T).T))
         for total, product in zip(sums, (errors.square(), nearby.square(), errors * nearby), strict=True):
             total += product.sum(0)

@@ -369,7 +369,10 @@ def _notes(field: Any, n_draws: int) -> list[str]:
         clipped = (
             f"error bars and samples miss {100 * field.clipped:.2g} % of the variance: the torus had to be clipped."
         )
-        return [note, clipped] if field.clipped > 1e-4 else [note]
+        slow = (
+            f"conjugate gradients stopped at a residual of {field.residual:.1g}: the kernel is smooth for this noise."
+        )
+        return [note, *([clipped] if field.clipped > 1e-4 else []), *([slow] if field.residual > 1e-4 else [])]
     return [f"{n:,} scattered points: predictions use the nearest values."]
 
 

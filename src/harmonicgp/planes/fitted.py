@@ -126,6 +126,7 @@ class GridField:
     beta: Tensor  #: coefficients of the mean function, [P, q]
     error: float = 0.0  #: relative error of standard deviations
     clipped: float = 0.0  #: the share of the spectrum that draws miss
+    residual: float = 0.0  #: of conjugate gradients, as a share of the data
 
     def __post_init__(self) -> None:
         shapes = self.mean.shape == self.variance.shape == self.data.y.shape and self.data.places.shape is not None
@@ -139,16 +140,17 @@ class GridField:
         """Solve for the mean and draw for the variance, pattern by pattern."""
         mean, variance = torch.empty_like(data.y), torch.empty_like(data.y)
         beta = torch.empty(len(data.y), data.places.H.shape[1], dtype=torch.float64, device="cpu")
-        torus = _torus(data, model)
-        worst = 0.0
+        torus, prior = _toruses(data, model)
+        worst, residual = 0.0, 0.0
         for fields, rows, noise in data.patterns():
             kriging = _kriging(torus, data, model, rows, noise, seed)
             for p in fields:
-                mean[p], beta[p] = _mean(kriging, data.places, data.y[p, rows])
+                mean[p], beta[p], left = _mean(kriging, data.places, data.y[p, rows])
+                residual = max(residual, left)
             local = local_weights(model.kernel, data.places.X[rows], noise + model.s2, data.places.X, LOCAL)
-            drawn = drawn_variance(kriging, data.places.H, local, n_draws, seed, tick)
+            drawn = drawn_variance(kriging, prior, data.places.H, local, n_draws, seed, tick)
             variance[fields], worst = drawn.variance, max(worst, drawn.error)
-        return cls(data, model, mean, variance, beta, worst, torus.clipped)
+        return cls(data, model, mean, variance, beta, worst, prior.clipped, residual)
 
     def moments(self, at: Places | None) -> tuple[Tensor, Tensor]:
         """Mean and variance of f, [P, n]; new places take the errors of the nearest cells as fully correlated."""
@@ -172,11 +174,11 @@ class GridField:
     def samples(self, at: Places | None, n: int, seed: int) -> Tensor:
         """Draws from the posterior of f, [n, P, places]."""
         draws = torch.empty(n, *self.data.y.shape, dtype=torch.float64, device="cpu")
-        torus = _torus(self.data, self.model)
+        torus, prior = _toruses(self.data, self.model)
         for fields, rows, noise in self.data.patterns():
             kriging = _kriging(torus, self.data, self.model, rows, noise, seed)
             for j, p in enumerate(fields):
-                errors = posterior_errors(kriging, self.data.places.H, n, seed + 1 + 7919 * j)
+                errors = posterior_errors(kriging, prior, self.data.places.H, n, seed + 1 + 7919 * j)
                 draws[:, p] = self.mean[p] + torch.cat([part for part, _, _ in errors]).double()
         if at is None:
             return draws
@@ -192,12 +194,14 @@ class GridField:
         return {"mean": self.mean, "variance": self.variance, "beta": self.beta}
 
 
-def _torus(data: FieldData, model: FieldModel) -> Torus:
+def _toruses(data: FieldData, model: FieldModel) -> tuple[Torus, Torus]:
+    """The smallest torus, for products, and one without a negative spectrum, for draws."""
     places = data.places
     assert places.shape is not None
     assert places.steps is not None
     share = HARMLESS * model.s2 / model.prior_variance(places.X)
-    return Torus.of(model.kernel, places.shape, places.steps, min(share, 1e-3))
+    products = Torus.smallest(model.kernel, places.shape, places.steps)
+    return products, Torus.of(model.kernel, places.shape, places.steps, min(share, 1e-3))
 
 
 def _kriging(torus: Torus, data: FieldData, model: FieldModel, rows: Tensor, known: Tensor, seed: int) -> Kriging:
@@ -206,12 +210,13 @@ def _kriging(torus: Torus, data: FieldData, model: FieldModel, rows: Tensor, kno
     return Kriging.of(GridSystem(torus, rows, noise, root), some.H)
 
 
-def _mean(kriging: Kriging, places: Places, y: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean of all cells and the coefficients of the mean function, for values [N]."""
+def _mean(kriging: Kriging, places: Places, y: Tensor) -> tuple[Tensor, Tensor, float]:
+    """The mean of all cells, the coefficients of the mean function, and the residual of the solution, for values [N]."""
     alpha, beta = kriging.solve(y[None])
     system = kriging.system
     assert isinstance(system, GridSystem)
-    return system.spread(alpha)[0] + places.H @ beta[0], beta[0]
+    residual = system.residual(alpha, y[None] - beta @ kriging.H.mT)
+    return system.spread(alpha)[0] + places.H @ beta[0], beta[0], residual
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ MOST = 200_000
 #: Rows whose neighbours are factorised at a time, each piece by one thread.
 PIECE = 1024
 #: The smallest noise, as a share of the variance of the values.
-LEAST_NOISE = 1e-6
+LEAST_NOISE = 1e-5
 
 
 @dataclass(frozen=True)
