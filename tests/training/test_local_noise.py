@@ -5,15 +5,19 @@ from __future__ import annotations
 import gpytorch
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harmonicgp.features import SparseFeatures
 from harmonicgp.features.nearest import NearestIndex
 from harmonicgp.inference.closed_form import closed_form
 from harmonicgp.likelihoods import observe
+from harmonicgp.training.exact import fit_exact
 from harmonicgp.training.finish import Split
-from harmonicgp.training.local_noise import held_out_errors, learn_local_noise, left_out_excess
+from harmonicgp.training.local_noise import held_out_errors, learn_local_noise, left_out_excess, nearest_others
 from harmonicgp.training.neighbour_scores import GivenRows, Start
 from harmonicgp.training.problem import Problem
+from harmonicgp.training.schedule import Schedule
 from tests.inference.common import make_kernel
 
 S2 = 0.09
@@ -96,3 +100,39 @@ def test_rows_that_stand_for_several_have_the_noise_of_one():
     assert float(four.mean().detach()) == pytest.approx(
         float(one.mean().detach()), rel=0.1
     )  # y repeats, so its error does
+
+
+def exact_problem(n=600, varying=True, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, 1, generator=g, dtype=torch.float64) * 6
+    deviation = torch.where(X[:, 0] < 3, 0.05, 0.42) if varying else torch.full_like(X[:, 0], S2**0.5)
+    y = X[:, 0].sin() + deviation * torch.randn(n, generator=g, dtype=torch.float64)
+    start = start_of(X, m=n)
+    return Problem(start.features, start.observation, X, y[None], None, None, "tight", None)
+
+
+def test_an_exact_model_learns_it_from_rows_in_turn():
+    ending = fit_exact(exact_problem(), Schedule(max_steps=20, progress=False))
+    assert ending.local_noise is not None
+    variances = ending.predictor().noise_variances(torch.tensor([[1.0], [5.0]], dtype=torch.float64))
+    assert float(variances[0, 0]) < 0.2 * float(variances[0, 1])
+    assert ending.validation.noise.shape == (1, 600)
+
+
+@pytest.mark.parametrize(("n", "varying"), [(600, False), (150, True)])
+def test_an_exact_model_of_constant_noise_or_few_rows_keeps_it_constant(n, varying):
+    ending = fit_exact(exact_problem(n, varying), Schedule(max_steps=20, progress=False))
+    assert ending.local_noise is None
+    assert ending.predictor().noise_variances(torch.zeros(1, 1, dtype=torch.float64)) is None
+
+
+@given(st.integers(2, 30), st.integers(1, 12), st.integers(0, 10_000))
+def test_the_nearest_others_never_hold_the_row_itself(n, k, seed):
+    points = torch.randint(0, 4, (n, 2), generator=torch.Generator().manual_seed(seed)).float()  # with copies
+    part = torch.arange(n)
+    table = nearest_others(NearestIndex(points), part, k)
+    assert table.k == min(k, n - 1)
+    assert not bool((table.rows == part[:, None]).any())
+    assert all(len(set(row)) == table.k for row in table.rows.tolist())
+    distances = torch.cdist(points, points).fill_diagonal_(float("inf")).sort(dim=1).values[:, : table.k]
+    torch.testing.assert_close(torch.cdist(points, points).gather(1, table.rows).sort(dim=1).values, distances)

@@ -120,7 +120,7 @@ class FittedModel:
             predictor: Predictor = absorb_neighbours(old, problem)
         else:
             posterior = absorb(problem, old.whitened, old.posterior).settled()
-            predictor = Predictor(old.features, old.whitened, posterior, None, old.chunk_size)
+            predictor = replace(old, posterior=posterior)
         ranges = self.ranges
         if ranges is not None:
             ends = zip(ranges, data.X.min(0).tolist(), data.X.max(0).tolist(), strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -163,12 +163,12 @@ def _pack_model(model: FittedModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
         observed = predictor.neighbourhood.observed
         header["neighbours"] = predictor.neighbourhood.k
         tensors |= {"rows.X": observed.X, "rows.y": observed.y, "rows.noise": observed.noise}
-        if (local := predictor.local_noise) is not None:
-            numbers = {"k": local.k, "strength": local.strength, "scale": local.scale}
-            header["local_noise"] = {"by_kernel": local.kernel is not None, **numbers}
-            tensors["noise.excess"] = local.excess
-            if not torch.equal(local.X, observed.X):
-                tensors["noise.X"] = local.X
+    if (local := predictor.local_noise) is not None:
+        numbers = {"k": local.k, "strength": local.strength, "scale": local.scale}
+        header["local_noise"] = {"by_kernel": local.kernel is not None, **numbers}
+        tensors["noise.excess"] = local.excess
+        if not torch.equal(local.X, tensors.get("rows.X", Z)):
+            tensors["noise.X"] = local.X
     return header, tensors
 
 
@@ -194,8 +194,8 @@ def _unpack_model(header: Mapping[str, Any], tensors: Mapping[str, Tensor], valu
         observed = ObservedRows(*(tensors[f"rows.{name}"] for name in ("X", "y", "noise")))
         observed.check(features.inducing_dim)
         neighbourhood = Neighbourhood.of(predictor.features.view.kernel, observed, int(header["neighbours"]))  # type: ignore[attr-defined]
-        local = _local_noise(header, tensors, neighbourhood)
-        predictor = NeighbourPredictor.of(predictor, neighbourhood, local)
+        predictor = NeighbourPredictor.of(predictor, neighbourhood)
+    predictor = replace(predictor, local_noise=_local_noise(header, tensors, kernel))
     return FittedModel(
         inputs=Inputs.from_state(header["inputs"], _arrays(tensors, "inputs.")),
         predictor=predictor,
@@ -207,16 +207,17 @@ def _unpack_model(header: Mapping[str, Any], tensors: Mapping[str, Tensor], valu
 
 
 def _local_noise(
-    header: Mapping[str, Any], tensors: Mapping[str, Tensor], neighbourhood: Neighbourhood
+    header: Mapping[str, Any], tensors: Mapping[str, Tensor], kernel: gpytorch.kernels.Kernel
 ) -> LocalNoise | None:
     spec = header.get("local_noise")
     if spec is None:
         return None
-    X, excess = tensors.get("noise.X", neighbourhood.observed.X), tensors["noise.excess"]
-    if X.shape[1:] != neighbourhood.observed.X.shape[1:] or len(excess) != len(neighbourhood.observed.y):
+    rows = tensors.get("rows.X", tensors["Z"])
+    X, excess = tensors.get("noise.X", rows), tensors["noise.excess"]
+    if X.shape[1:] != rows.shape[1:] or len(excess) != len(tensors["posterior.mean.0"]):
         raise ValueError("rows of a local noise whose shapes do not fit the model")
     k, strength, scale = int(spec["k"]), float(spec["strength"]), float(spec["scale"])
-    return LocalNoise.of(neighbourhood.kernel if spec["by_kernel"] else None, X, excess, k, strength, scale)
+    return LocalNoise.of(kernel if spec["by_kernel"] else None, X, excess, k, strength, scale)
 
 
 def _pack_targets(

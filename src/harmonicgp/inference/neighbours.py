@@ -11,7 +11,6 @@ from torch import Tensor
 
 from harmonicgp.features.evaluation import DenseEvaluation
 from harmonicgp.features.neighbours import Conditioned, Neighbourhood
-from harmonicgp.inference.local_noise import LocalNoise
 from harmonicgp.inference.prediction import Predictor, SamplePaths
 
 #: Points at a time: those of a piece are near each other and share neighbours.
@@ -23,15 +22,12 @@ class NeighbourPredictor(Predictor):
     """f at new points: mean a~'mu + w'y_N, variance a~' Lambda^{-1} a~ plus that of the residual given the neighbours."""
 
     neighbourhood: Neighbourhood
-    local_noise: LocalNoise | None = None
 
     @classmethod
-    def of(
-        cls, predictor: Predictor, neighbourhood: Neighbourhood, local_noise: LocalNoise | None = None
-    ) -> NeighbourPredictor:
+    def of(cls, predictor: Predictor, neighbourhood: Neighbourhood) -> NeighbourPredictor:
         """A predictor with neighbours for its residual."""
         values = {f.name: getattr(predictor, f.name) for f in fields(Predictor)}
-        return cls(**values, neighbourhood=neighbourhood, local_noise=local_noise)
+        return cls(**values, neighbourhood=neighbourhood)
 
     @torch.no_grad()
     def marginals(self, x: Any) -> tuple[Tensor, Tensor]:
@@ -43,10 +39,6 @@ class NeighbourPredictor(Predictor):
 
         mean, variance = self.gathered(x, moments)
         return mean + self.prior_mean(x), variance
-
-    def noise_variances(self, x: Any) -> Tensor | None:
-        """The variance of the noise at x, [P, n]; None where it is that of the likelihood."""
-        return None if self.local_noise is None else self.local_noise.variances(x)
 
     @torch.no_grad()
     def means(self, x: Any) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 from harmonicgp._validation import whole_number
 from harmonicgp.features.base import Features, Whitened
 from harmonicgp.features.evaluation import Evaluation
+from harmonicgp.inference.local_noise import LocalNoise
 from harmonicgp.inference.posterior import VariationalPosterior
 from harmonicgp.inference.sampling import PriorPath
 
@@ -43,6 +44,7 @@ class Predictor:
     posterior: Any  #: a `VariationalPosterior`
     mean: MeanFunction | None = None
     chunk_size: int = 4096
+    local_noise: LocalNoise | None = None  #: how the noise varies with the inputs, if it does
 
     @classmethod
     def freeze(
@@ -74,7 +76,7 @@ class Predictor:
 
     def noise_variances(self, x: Any) -> Tensor | None:
         """The variance of the noise at x, [P, *cells]; None where it is that of the likelihood."""
-        return None
+        return None if self.local_noise is None else self.local_noise.variances(x)
 
     @torch.no_grad()
     def means(self, x: Any) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,9 @@ from harmonicgp.inference.statistics import gather_statistics
 from harmonicgp.likelihoods.observation import GaussianObservation
 from harmonicgp.training.finish import Validation
 from harmonicgp.training.fit import Callback, Fit, stop_wanted
+from harmonicgp.training.local_noise import learn_in_turn
 from harmonicgp.training.minimiser import Array, StopMinimisingError, minimise
+from harmonicgp.training.neighbour_scores import is_free
 from harmonicgp.training.problem import Problem
 from harmonicgp.training.schedule import Schedule
 
@@ -139,6 +142,11 @@ def _finish(problem: Problem, history: list[dict[str, Any]], trained: float, sta
     form = closed_form(statistics, s2, "block", "elbo" if problem.bound == "elbo" else "tight")
     result = Fit(features, observation, form.posterior, problem.mean, form.bound / problem.size, history)
     result.validation = leave_one_out(problem)
+    if result.validation is not None and is_free(problem):
+        varying = learn_in_turn(problem, result.validation, s2)
+        if varying is not None:
+            result.validation = replace(result.validation, noise=varying.smoothing.variances)
+            result.local_noise = varying.noise(getattr(features.view, "kernel", None))
     result.seconds = {"train": trained, "finish": time.perf_counter() - start - trained}
     return result
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import gpytorch
@@ -80,9 +80,8 @@ class Fit:
     def predictor(self, chunk_size: int = 4096) -> Predictor:
         """A frozen predictor, with the same rounding as that of the model read from a file."""
         predictor = Predictor.freeze(self.features, self.posterior.settled(), self.mean, chunk_size)
-        if self.neighbourhood is None:
-            return predictor
-        return NeighbourPredictor.of(predictor, self.neighbourhood, self.local_noise)
+        predictor = replace(predictor, local_noise=self.local_noise)
+        return predictor if self.neighbourhood is None else NeighbourPredictor.of(predictor, self.neighbourhood)
 
 
 def fit(

@@ -21,6 +21,7 @@ from harmonicgp.features.nearest import NearestIndex, Neighbours, tiles
 from harmonicgp.features.neighbours import condition
 from harmonicgp.inference.closed_form import ClosedForm
 from harmonicgp.inference.local_noise import LocalNoise, smoothed
+from harmonicgp.training.finish import Validation
 from harmonicgp.training.neighbour_scores import MAX_GIVEN, TILE, GivenRows
 from harmonicgp.training.problem import Problem
 
@@ -34,6 +35,8 @@ NEAREST, STRENGTHS = (10, 20, 40, 80), (1.0, 2.0, 4.0, 8.0, 16.0, 64.0)
 GAIN, SURE = 0.005, 3.0
 #: How far the scale is searched, as a factor.
 REACH = 20.0
+#: Rows that are enough to choose by rows that are each predicted from the others.
+MIN_ROWS = 200
 #: The least share of a row's variance that its own influence on the posterior leaves.
 LEAST = 0.05
 
@@ -115,11 +118,11 @@ def learn_local_noise(
         part = torch.arange(start, min(start + PORTION, N), device=rows.trained.X.device)
         excess.append(left_out_excess(rows, form, s2, scale, index, part))
         if start == 0:
-            chosen = choose(rows, errors, excess[0])
+            chosen = choose(errors, excess[0], _near_held(rows, len(part)))
         if chosen is None:
             return None
     found = torch.cat(excess, 1)
-    chosen = choose(rows, errors, found) if len(excess) > 1 else chosen
+    chosen = choose(errors, found, _near_held(rows, found.shape[1])) if len(excess) > 1 else chosen
     return None if chosen is None else VaryingNoise(chosen, rows.trained.X[: found.shape[1]], found)
 
 
@@ -131,12 +134,7 @@ def left_out_excess(
     With d the variance of y given its neighbours and v, and q what v adds to it: an error r of a posterior that has seen the row
     is r d / (d - q) of one that has not, whose variance of y is d^2 / (d - q).
     """
-    problem, observed = rows.trained, rows.given(s2)
-    table = index.nearest(index.points[part], min(LEFT_OUT, problem.N - 1) + 1)
-    own = (table.rows == part[:, None]).int()
-    own[:, -1] += own.sum(1) == 0  # copies of a row may have pushed it out: then the farthest is left out
-    order = own.argsort(dim=1, stable=True)[:, :-1]
-    others = Neighbours(table.rows.gather(1, order), table.present.gather(1, order))
+    observed, others = rows.given(s2), nearest_others(index, part, LEFT_OUT)
     excess = torch.empty(len(observed.y), len(part), dtype=torch.float64, device=part.device)
     for tile in tiles(index.points[part], TILE):
         numbers = part[tile]
@@ -150,16 +148,48 @@ def left_out_excess(
     return excess
 
 
-def choose(rows: GivenRows, errors: HeldOutErrors, excess: Tensor) -> Smoothing | None:
-    """The smoothing that says most of the held-out rows; None if a constant noise says as much."""
-    n = excess.shape[1]
+def nearest_others(index: NearestIndex, part: Tensor, k: int) -> Neighbours:
+    """For some of the points of an index, the k nearest of the others."""
+    table = index.nearest(index.points[part], min(k, len(index.points) - 1) + 1)
+    own = (table.rows == part[:, None]).int()
+    own[:, -1] += own.sum(1) == 0  # copies of a row may have pushed it out: then the farthest is left out
+    order = own.argsort(dim=1, stable=True)[:, :-1]
+    return Neighbours(table.rows.gather(1, order), table.present.gather(1, order))
+
+
+@torch.no_grad()
+def learn_in_turn(problem: Problem, predicted: Validation, s2: float) -> VaryingNoise | None:
+    """The same for rows that were each predicted from all the others."""
+    if problem.N < MIN_ROWS:
+        return None
+    mean = predicted.mean.double() - problem.latent(torch.zeros_like(predicted.mean))
+    errors = held_out_errors(problem, mean, predicted.variance, s2)
+    every = torch.arange(problem.N, device=problem.X.device)
+    metrics = {True: problem.coordinates(), False: problem.X}
+    near = {name: nearest_others(NearestIndex(points), every, max(NEAREST)).rows for name, points in metrics.items()}
+    chosen = choose(errors, errors.excess(), near)
+    return None if chosen is None else VaryingNoise(chosen, problem.X, errors.excess())
+
+
+def _near_held(rows: GivenRows, n: int) -> dict[bool, Tensor]:
+    """The nearest of the first n trained rows to each held-out row, in the kernel's metric and in that of the inputs."""
+    assert rows.held is not None
+    metrics = {True: (rows.trained.coordinates(), rows.queries), False: (rows.trained.X, rows.held.X)}
+    return {
+        name: NearestIndex(points[:n]).nearest(queries, max(NEAREST)).rows
+        for name, (points, queries) in metrics.items()
+    }
+
+
+def choose(errors: HeldOutErrors, excess: Tensor, tables: dict[bool, Tensor]) -> Smoothing | None:
+    """The smoothing that says most of the held-out rows; None if a constant noise says as much.
+
+    `tables` are the numbers of the rows near to each of them [n, k], in the kernel's metric (True) and in that of the inputs.
+    """
     if not bool((excess.sum(1) > 0).all()):  # no row is worse than the variance of f says
         return None
-    assert rows.held is not None
     best, highest, reach = None, -math.inf, math.log(REACH)
-    metrics = {True: (rows.trained.coordinates(), rows.queries), False: (rows.trained.X, rows.held.X)}
-    for by_kernel, (points, queries) in metrics.items():
-        near = NearestIndex(points[:n]).nearest(queries, max(NEAREST)).rows
+    for by_kernel, near in tables.items():
         for k, strength in product(sorted({min(k, near.shape[1]) for k in NEAREST}), STRENGTHS):
             bare = smoothed(excess, near[:, :k], strength)
             cost = partial(_cost, errors, bare)
