@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -33,6 +34,9 @@ from harmonicgp.tables.columns import Array
 
 #: The kind and the version of a model file.
 KIND, FORMAT = "globe", 1
+#: Waves that miss more than this share of the variance give no error bars unless asked.
+LARGEST_MISSED = 0.05
+WAYS_OUT = "Use HarmonicGPField for a region, neighbours=40, or larger n_inducing=, t_max= or memory=."
 #: Fitted attributes that a file holds as plain values, with their types where others would do harm.
 _PLAIN: dict[str, Any] = dict.fromkeys(
     ("seconds_", "history_", "kernels_", "elbo_", "lengthscale_", "field_std_", "n_features_", "residual_share_"), Any
@@ -74,6 +78,8 @@ class HarmonicGPGlobe(BaseEstimator):
         memory: bytes that the model may use.
         dtype: "float32" or "float64", of the features; "auto" is float64 if they are few.
         device: "cpu", "cuda", or "auto": CUDA if there is one. CUDA is untested.
+        error_bars: "checked" refuses error bars where the features miss more than 5 % of the variance (`missed_`); "always" gives
+            them.
         random_state: a seed.
         progress: show a bar on a terminal.
 
@@ -132,6 +138,7 @@ class HarmonicGPGlobe(BaseEstimator):
     memory: float = 7e9
     dtype: str = "auto"
     device: str = "cpu"
+    error_bars: str = "checked"
     random_state: int = 0
     progress: bool = True
 
@@ -155,6 +162,8 @@ class HarmonicGPGlobe(BaseEstimator):
         name, units, axes = (None, None, None) if isinstance(grid, Points) else (grid.name, grid.units, grid.axes)
         attributes |= {"name_": name, "units_": units, "seconds_": time.perf_counter() - start}
         self._assign(field, axes, attributes)
+        if self.missed_ > LARGEST_MISSED:
+            warnings.warn(f"{missed_words(self.missed_)} {WAYS_OUT}", stacklevel=2)
         return self
 
     def _assign(self, field: FittedField, axes: GridAxes | None, attributes: dict[str, Any]) -> None:
@@ -172,6 +181,14 @@ class HarmonicGPGlobe(BaseEstimator):
         check_is_fitted(self, "field_")
         field: FittedField = self.field_
         return field
+
+    @property
+    def missed_(self) -> float:
+        """The share of the variance that the frequencies and inducing latitudes of waves miss; 0 without waves."""
+        if not isinstance(self._fitted(), FittedMaps):
+            return 0.0
+        noise = self.noise_std_**2
+        return float(self.residual_share_ * noise / (self.field_std_**2 + noise))
 
     @property
     def inputs_(self) -> list[str]:
@@ -195,6 +212,8 @@ class HarmonicGPGlobe(BaseEstimator):
 
     def _predict(self, where: Any, return_std: bool, noise: bool) -> Any:
         field = self._fitted()
+        if return_std and self.error_bars == "checked" and self.missed_ > LARGEST_MISSED:
+            raise ValueError(f'{missed_words(self.missed_)} {WAYS_OUT} error_bars="always" gives these error bars.')
         place = None if are_points(where) else field.place(where)
         mean, variance = field.at_points(where, return_std) if place is None else field.on_grid(place, return_std)
         std = None if variance is None else np.sqrt(variance + (field.noise_std**2 if noise else 0.0))
@@ -349,9 +368,14 @@ class HarmonicGPGlobe(BaseEstimator):
             float(plain["noise_std_"]), field.noise_std, rel_tol=1e-6
         ):
             raise ValueError(f"the noise is {plain['noise_std_']} in the header and {field.noise_std} in the model")
-        gp = cls(**header["arguments"])
+        gp = cls(**({"error_bars": "always"} | header["arguments"]))  # files of earlier versions give them
         gp._assign(field, axes, plain)
         return gp
+
+
+def missed_words(share: float) -> str:
+    """That waves miss a share of the variance."""
+    return f"the waves miss {100 * share:.0f} % of the variance of the field, so its error bars say little about it."
 
 
 def field_scores(mean: Array, variance: Array, y: Array, weights: Array) -> dict[str, float]:

@@ -66,11 +66,17 @@ class Options:
     dtype: str = _one_of("auto", "float32", "float64")
     bound: Bound = _one_of("tight", "elbo")  # noqa: RUF009
     device: str = _one_of("cpu", "cuda", "auto")
+    error_bars: str = _one_of("checked", "always")
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Options:
         """Check the arguments of the estimator; raises a ValueError for the first wrong one."""
-        values = {"device": "cpu", "neighbours": "auto", **arguments}  # files of earlier versions have neither
+        values = {
+            "device": "cpu",
+            "neighbours": "auto",
+            "error_bars": "checked",
+            **arguments,
+        }  # files of earlier versions have none
         for name, rule in RULES.items():
             if not rule["holds"](values[name]):
                 raise ValueError(f"{name} must be {rule['words']}; got {values[name]!r}.")

@@ -147,14 +147,14 @@ def _points(path: str | Path, fitted: FittedPlane, panels: Any, units: str) -> N
     """The data, mean and error bar at scattered points."""
     X = fitted.field.data.places.X.numpy()
     X = X if fitted.cells is None else X[fitted.cells]
-    labels = [
-        f"{c.name} ({u})" if u else c.name for c, u in zip(fitted.plane.coordinates, fitted.plane.units, strict=True)
-    ]
+    X = X / np.array(fitted.plane.factors) + np.array(fitted.plane.origin)  # in the units of the user
+    labels = [_label(c) for c in fitted.plane.coordinates]
     x, y = (X[:, 0], X[:, 1]) if X.shape[1] > 1 else (X[:, 0], panels[0][1])
     thin = slice(None, None, -(-len(x) // 50_000))
     with styled_figure(10.4, 8.0, {}, "a map") as figure:
         for i, (title, values, is_error) in enumerate(panels):
             axis = figure.add_subplot(2, 2, i + 1)
+            axis.set_facecolor(_MISSING)
             size = float(np.clip(4e4 / max(len(x), 1), 0.5, 12.0))
             dots = axis.scatter(
                 x[thin], y[thin], c=values[thin], s=size, lw=0, rasterized=True, **_settings(panels, is_error, values)
@@ -163,7 +163,7 @@ def _points(path: str | Path, fitted: FittedPlane, panels: Any, units: str) -> N
             figure.colorbar(dots, ax=axis, label=text(units, 24), shrink=0.95)
             axis.set_xlabel(text(labels[0], 40) if i > 1 else "")
             axis.set_ylabel(text(labels[1], 40) if i % 2 == 0 and len(labels) > 1 else "")
-            if len(labels) > 1 and "time" not in {c.kind for c in fitted.plane.coordinates}:
+            if {"longitude", "time"}.isdisjoint(c.kind for c in fitted.plane.coordinates) and len(labels) > 1:
                 axis.set_aspect("equal", adjustable="datalim")
         _write(path, figure)
 
