@@ -9,6 +9,7 @@ import torch
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
+from sklearn.linear_model import RidgeCV
 
 from harmonicgp import HarmonicGPRegressor
 from harmonicgp.actions import Longitude, Negation, PrincipalNegation, Rotation, Translation
@@ -328,3 +329,23 @@ def test_far_away_is_the_prior(symmetry):
     target = gp.preprocessing_.target
     np.testing.assert_allclose(mean, target.centre[0], rtol=1e-5)
     np.testing.assert_allclose(std, target.scale[0] * float(gp.kernel_.outputscale.detach().sqrt()), rtol=1e-5)
+
+
+@pytest.mark.parametrize("relevant", [2, 32])
+def test_few_rows_of_many_columns_are_not_overfitted(relevant):
+    """One lengthscale for each of 32 columns of 200 rows fitted the noise: intervals of 95 % held 83 % of new rows."""
+    coverage, gain = [], []
+    for seed in range(3):
+        g = np.random.default_rng(seed)
+        X = g.normal(size=(1200, 32))
+        f = np.sin(2 * X[:, 0]) * X[:, 1] if relevant == 2 else X @ g.normal(size=32) / np.sqrt(32)
+        y = f + 0.3 * g.normal(size=1200)
+        gp = regressor(max_steps=400).fit(X[:200], y[:200])
+        low, high = gp.predict_quantiles(X[200:], (0.025, 0.975)).T
+        ridge = RidgeCV(np.logspace(-2, 3, 20)).fit(X[:200], y[:200])
+        coverage.append(np.mean((low < y[200:]) & (y[200:] < high)))
+        errors = [np.mean((model.predict(X[200:]) - y[200:]) ** 2) for model in (gp, ridge)]
+        gain.append(np.sqrt(errors[0] / errors[1]))
+        assert gp.validation_["coverage"] < coverage[-1] + 0.06
+    assert np.mean(coverage) > 0.91
+    assert np.mean(gain) < 1.08

@@ -122,7 +122,7 @@ def _run(problem: Problem, candidate: Candidate, exact: bool, plan: Schedule, se
     """The exact fit, or training by steps; with neighbours, training is followed by their finish."""
     callbacks = tuple(settings.options.callbacks or ())
     if exact:
-        return fit_exact(problem, plan, callbacks)
+        return fit_exact(problem, plan, callbacks, shrink=isinstance(settings.options.kernel, str))
     family: Any = settings.family or ("joint" if candidate.posterior == "joint" else "auto")
     k = settings.requested_neighbours if problem.features.n_features <= MAX_DENSE else 0
     share = 0.0 if k == 0 else NEIGHBOUR_SHARE

@@ -84,12 +84,13 @@ class Conformal:
     def _knots(self) -> tuple[Array, Array]:
         """The share of rows below each value, and the values; both rise from 0 to 1.
 
-        A part of 1/(n + 1) of the values is the share itself: equal values, as of rows without errors, leave no interval empty.
+        A part of 1/(n + 1) of the values is the share itself, for n the weight of all rows: equal values, as of rows without
+        errors, leave no interval empty.
         """
         w = np.ones(len(self.pit)) if self.weights is None else self.weights
         shares = np.concatenate(([0.0], np.cumsum(w) / (w.sum() + w.mean()), [1.0]))
         values = np.concatenate(([0.0], self.pit, [1.0]))
-        return shares, values + (shares - values) / (len(w) + 1)
+        return shares, values + (shares - values) / (w.sum() + 1)
 
     def level(self, p: Array) -> Array:
         """The level of the model that has the calibrated level p."""
