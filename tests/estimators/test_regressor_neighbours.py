@@ -47,7 +47,7 @@ def test_files_with_false_rows_are_refused(fitted):
 
     header, tensors = pack(fitted.to_file())
     for name, value in (("rows.y", tensors["rows.y"] * float("nan")), ("rows.X", tensors["rows.X"][:5])):
-        with pytest.raises(ValueError, match="training rows|cannot be those of a fitted model"):
+        with pytest.raises(ValueError, match=r"training rows|cannot be those of a fitted model"):
             unpack(header, {**tensors, name: value})
     with pytest.raises(KeyError):
         unpack(header, {k: v for k, v in tensors.items() if k != "rows.noise"})
@@ -182,7 +182,7 @@ def test_files_with_a_false_noise_are_refused(uneven, name, value):
     from harmonicgp.estimators.saving import pack, unpack
 
     header, tensors = pack(uneven.to_file())
-    with pytest.raises(ValueError, match="local noise|cannot be those of a fitted model"):
+    with pytest.raises(ValueError, match=r"local noise|cannot be those of a fitted model"):
         unpack(header, {**tensors, name: tensors[name] * 0 + value})
     with pytest.raises(ValueError, match="local noise"):
         unpack(header, {**tensors, name: tensors[name][:, :7]})
