@@ -39,7 +39,7 @@ DISTINCT = 20
 #: Rows on which the residual of the kernel is measured.
 MEASURED = 2000
 #: Shares of the time budget: of a fit that looks for candidates, and that compares them.
-LOOKING_SHARE, SEARCH_SHARE = 0.1, 0.3
+LOOKING_SHARE, SEARCH_SHARE = 0.04, 0.12
 #: Rows that the test of the inputs takes: a fit only shows it, a suggestion rests on it.
 TEST_ROWS, SUGGESTION_TEST_ROWS = 300, 1000
 

@@ -21,6 +21,7 @@ from harmonicgp.backend.linalg import NotPositiveDefiniteError
 from harmonicgp.inference.closed_form import closed_form
 from harmonicgp.training.finish import Split, outputscale
 from harmonicgp.training.fit import TrainingLoop
+from harmonicgp.training.local_noise import PORTION
 from harmonicgp.training.neighbour_scores import (
     MAX_GIVEN,
     GivenRows,
@@ -98,6 +99,7 @@ class NeighbourSearch:
         self.trial_rows = TRIAL_ROWS  #: rows that inform that of a score
         self.longest = 0.0  # seconds that a score has taken
         self.seeing = 0.0  # seconds of it that held-out rows took
+        self.first_seeing = 0.0  # the same of the first score
         self.informing = 0.0  # seconds of it that the sums over rows took
         self.more = False  #: whether more neighbours may be asked for
         self.made: dict[Move, int] = {}  # how often each move has been made
@@ -207,7 +209,8 @@ class NeighbourSearch:
         assert held is not None
         assert scored is not None
         informing = 1.3 * self.informing * max(1.0, min(N, self.given) / self.trial_rows)
-        return self.reserve + self.longest + informing + seeing * held.N / scored.N
+        leaving_out = self.first_seeing * min(N, PORTION) / scored.N  # whether the noise varies
+        return self.reserve + self.longest + informing + leaving_out + seeing * held.N / scored.N
 
     # Moves ------------------------------------------------------------------------------------------------------------
 
@@ -284,6 +287,7 @@ class NeighbourSearch:
             looked = time.perf_counter()
             best = self._scalars(best, partial(HeldOutView(rows, form, first).density, scaled), rival, free)
             self.seeing = max(self.seeing, time.perf_counter() - looked)
+            self.first_seeing = self.first_seeing or self.seeing
             if abs(math.log(best.s2 / first)) < math.log(FAR):
                 break
         self.longest = max(self.longest, time.perf_counter() - begin)
