@@ -75,7 +75,7 @@ def find_coordinate(frame: Any, kind: str, subject: str) -> str:
     if not candidates:
         raise ValueError(
             f"{subject} has no coordinate of {kind}; it has {quoted(frame.coords)}. Name it {_NAMES[kind][0]!r} with "
-            f".rename(...), or set its attribute units to {_UNITS[kind][3]!r}."
+            f".rename(...), or set its attribute units to {_UNITS[kind][3]!r}. HarmonicGPField takes metres and pixels."
         )
     raise _not_a_dimension(frame, min(candidates, key=lambda name: candidates[name]), kind, subject)
 

@@ -111,7 +111,9 @@ def read_grid(data: xarray.DataArray) -> GridData:
     if isinstance(data, xr.Dataset):
         raise TypeError(f"a field is one variable; choose one of the dataset: {quoted(data.data_vars)}.")
     if not isinstance(data, xr.DataArray):
-        raise TypeError(f"a field must be an xarray.DataArray; got {type(data).__name__}.")
+        raise TypeError(
+            f"a field must be an xarray.DataArray; got {type(data).__name__}. HarmonicGPField takes plain arrays too."
+        )
     subject = "the field" if data.name is None else f"the field {data.name!r}"
     axes, template = axes_of(data)
     if data.dtype.kind not in "fiub":

@@ -256,6 +256,8 @@ def _winner(best: dict[Candidate, float], plain: Candidate, measure: str) -> tup
     rival = max(blocks, key=lambda c: best[c]) if blocks else None
     if rival is not None and first.blocks > 1 and best[first] < best[rival] + MARGIN:
         return rival, f"no symmetry beat one block by {MARGIN} nats a row at equal cost"
+    if len(best) == 1:
+        return first, "the only candidate that was compared"
     if rival is None or first is rival:
         return first, f"the highest {measure} at equal cost"
     return first, f"{best[first] - best[rival]:.3f} nats a row above one block at equal cost"
