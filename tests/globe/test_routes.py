@@ -54,7 +54,8 @@ def test_waves_stay_where_they_resolve_the_field():
 def test_what_was_asked_for_decides():
     region = rough_field(56)
     given = {"lengthscale": 0.02, "field_std": 1.0, "noise_level": 0.1, "t_max": 50, "n_inducing": 4}
-    assert HarmonicGPGlobe(kernel="rbf", **given, progress=False).fit(region).neighbours_ == 0
+    with pytest.warns(UserWarning, match="waves miss"):
+        assert HarmonicGPGlobe(kernel="rbf", **given, progress=False).fit(region).neighbours_ == 0
     with pytest.raises(ValueError, match="lengthscale can be given for waves"):
         HarmonicGPGlobe(neighbours=5, lengthscale=0.1).fit(region)
     slices = region.expand_dims(time=[0, 1])
