@@ -14,7 +14,14 @@ from harmonicgp.inference.closed_form import closed_form
 from harmonicgp.likelihoods import observe
 from harmonicgp.training.exact import fit_exact
 from harmonicgp.training.finish import Split
-from harmonicgp.training.local_noise import held_out_errors, learn_local_noise, left_out_excess, nearest_others
+from harmonicgp.training.local_noise import (
+    HeldOutErrors,
+    choose,
+    held_out_errors,
+    learn_local_noise,
+    left_out_excess,
+    nearest_others,
+)
 from harmonicgp.training.neighbour_scores import GivenRows, Start
 from harmonicgp.training.problem import Problem
 from harmonicgp.training.schedule import Schedule
@@ -136,3 +143,50 @@ def test_the_nearest_others_never_hold_the_row_itself(n, k, seed):
     assert all(len(set(row)) == table.k for row in table.rows.tolist())
     distances = torch.cdist(points, points).fill_diagonal_(float("inf")).sort(dim=1).values[:, : table.k]
     torch.testing.assert_close(torch.cdist(points, points).gather(1, table.rows).sort(dim=1).values, distances)
+
+
+def step_noise(n=2000, held=600, ratio=30.0, seed=0):
+    """Errors of a known f whose noise is loud on one side, as held-out rows and as excesses of others."""
+    g = torch.Generator().manual_seed(seed)
+    x = torch.rand(n + held, 1, generator=g, dtype=torch.float64)
+    deviation = torch.where(x[:, 0] < 0.5, 1 / ratio, 1.0)
+    squares = (deviation * torch.randn(n + held, generator=g, dtype=torch.float64)).square()[None]
+    s2 = float(deviation.square().mean())
+    errors = HeldOutErrors(squares[:, n:], torch.zeros(1, held).double(), s2, torch.ones(held).double())
+    near = NearestIndex(x[:n].float()).nearest(x[n:].float(), 80).rows
+    return errors, squares[:, :n], {True: near}, deviation[n:], x[n:, 0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_quiet_and_loud_rows_both_get_their_noise(seed):
+    errors, excess, near, deviation, x = step_noise(seed=seed)
+    way = choose(errors, excess, near)
+    loud, quiet = x > 0.7, x < 0.3
+    inside = errors.squares[0] < 1.96**2 * way.variances[0]
+    assert 0.88 < float(inside[loud].double().mean()) < 0.99
+    assert float((way.variances[0].sqrt() / deviation)[loud].mean()) == pytest.approx(1.0, abs=0.12)
+    assert float((way.variances[0].sqrt() / deviation)[quiet].mean()) == pytest.approx(1.0, abs=0.5)
+
+
+def test_a_few_heavy_rows_do_not_decide():
+    false = 0
+    for seed in range(12):
+        g = torch.Generator().manual_seed(seed)
+        x = torch.rand(2200, 1, generator=g)
+        squares = torch.randn(1, 2200, generator=g, dtype=torch.float64).square()
+        counts = torch.where(torch.rand(200, generator=g) < 0.03, 1.0, 0.001).double()
+        errors = HeldOutErrors(squares[:, 2000:], torch.zeros(1, 200).double(), 1.0, counts)
+        near = NearestIndex(x[:2000]).nearest(x[2000:], 80).rows
+        false += choose(errors, squares[:, :2000], {True: near}) is not None
+    assert false <= 1
+
+
+def test_a_target_without_excess_keeps_its_noise():
+    errors, excess, near, _, _ = step_noise()
+    both = HeldOutErrors(
+        torch.cat((errors.squares, 0 * errors.squares)), errors.variance.expand(2, -1), errors.noise, errors.counts
+    )
+    filled = both.positive(torch.cat((excess, 0 * excess)))
+    assert bool((filled[1] == errors.noise).all())
+    way = choose(both, filled, near)
+    assert float(way.variances[0].max() / way.variances[0].min()) > 30

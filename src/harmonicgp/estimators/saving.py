@@ -214,10 +214,13 @@ def _local_noise(
         return None
     rows = tensors.get("rows.X", tensors["Z"])
     X, excess = tensors.get("noise.X", rows), tensors["noise.excess"]
-    if X.shape[1:] != rows.shape[1:] or len(excess) != len(tensors["posterior.mean.0"]):
+    if X.shape[1:] != rows.shape[1:] or X.dtype != rows.dtype or len(excess) != len(tensors["posterior.mean.0"]):
         raise ValueError("rows of a local noise whose shapes do not fit the model")
-    k, strength, scale = int(spec["k"]), float(spec["strength"]), float(spec["scale"])
-    return LocalNoise.of(kernel if spec["by_kernel"] else None, X, excess, k, strength, scale)
+    k, strength, scale, by_kernel = (spec[name] for name in ("k", "strength", "scale", "by_kernel"))
+    kinds = [type(value) for value in (k, strength, scale, by_kernel)]
+    if kinds != [int, float, float, bool] or not 1e-9 < scale < 1e9 or excess.dtype != rows.dtype:
+        raise ValueError("the numbers of a local noise cannot be those of a fitted model")
+    return LocalNoise.of(kernel if by_kernel else None, X, excess, k, strength, scale)
 
 
 def _pack_targets(

@@ -64,7 +64,7 @@ def validate_regression(
 
 def compare_noise(model: FittedModel, data: ModelRows, names: list[str]) -> FittedModel:
     """The model with a warning if targets that share one noise level have different noise."""
-    if len(data.target) < 2:
+    if len(data.target) < 2 or model.predictor.local_noise is not None:  # which is that of each target
         return model
     rows = np.linspace(0, len(data) - 1, min(len(data), COMPARED)).astype(int)
     mean, _ = model.moments(data.X[rows])

@@ -201,6 +201,9 @@ def hold_out(problem: Problem, plan: Schedule) -> Split:
     by_copies = plan.set_aside and problem.counts is not None and not _is_remeasured(problem)
     size = problem.N if by_copies else problem.size
     share = min(plan.validation_fraction, plan.max_validation / size)
+    if by_copies:  # of uneven weights, a few decide: as many equal ones would say as much
+        assert problem.counts is not None
+        size = float(problem.counts.sum() ** 2 / problem.counts.square().sum())
     refined = plan.refine and problem.observation.is_gaussian and problem.noise is None
     wanted = plan.set_aside or (plan.finish and (refined or plan.early_stopping or plan.keep_out))
     too_many = problem.observation.is_gaussian and problem.features.n_features > MAX_DENSE

@@ -30,7 +30,7 @@ LEFT_OUT = 20
 #: Rows at a time; the first of them say whether a constant noise is enough.
 PORTION = 10_000
 #: How many near rows may set the noise, and how many rows of average noise may be added to them.
-NEAREST, STRENGTHS = (10, 20, 40, 80), (1.0, 2.0, 4.0, 8.0, 16.0, 64.0)
+NEAREST, STRENGTHS = (10, 20, 40, 80), (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 #: The held-out density must rise by so many nats a row, and by so many of its standard errors.
 GAIN, SURE = 0.005, 3.0
 #: How far the scale is searched, as a factor.
@@ -73,6 +73,10 @@ class HeldOutErrors:
     def excess(self) -> Tensor:
         """What the variance of f leaves of the squared errors."""
         return (self.squares - self.variance).clamp_min(0.0)
+
+    def positive(self, excess: Tensor) -> Tensor:
+        """Excesses [P, n], with the constant noise for outputs that have none at all."""
+        return torch.where(excess.sum(1, keepdim=True) > 0, excess, self.noise)
 
 
 @dataclass(frozen=True)
@@ -118,10 +122,10 @@ def learn_local_noise(
         part = torch.arange(start, min(start + PORTION, N), device=rows.trained.X.device)
         excess.append(left_out_excess(rows, form, s2, scale, index, part))
         if start == 0:
-            chosen = choose(errors, excess[0], _near_held(rows, len(part)))
+            chosen = choose(errors, errors.positive(excess[0]), _near_held(rows, len(part)))
         if chosen is None:
             return None
-    found = torch.cat(excess, 1)
+    found = errors.positive(torch.cat(excess, 1))
     chosen = choose(errors, found, _near_held(rows, found.shape[1])) if len(excess) > 1 else chosen
     return None if chosen is None else VaryingNoise(chosen, rows.trained.X[: found.shape[1]], found)
 
@@ -164,21 +168,24 @@ def learn_in_turn(problem: Problem, predicted: Validation, s2: float) -> Varying
         return None
     mean = predicted.mean.double() - problem.latent(torch.zeros_like(predicted.mean))
     errors = held_out_errors(problem, mean, predicted.variance, s2)
-    every = torch.arange(problem.N, device=problem.X.device)
-    metrics = {True: problem.coordinates(), False: problem.X}
+    every, excess = torch.arange(problem.N, device=problem.X.device), errors.positive(errors.excess())
+    metrics = _metrics(problem.coordinates(), problem.X)
     near = {name: nearest_others(NearestIndex(points), every, max(NEAREST)).rows for name, points in metrics.items()}
-    chosen = choose(errors, errors.excess(), near)
-    return None if chosen is None else VaryingNoise(chosen, problem.X, errors.excess())
+    chosen = choose(errors, excess, near)
+    return None if chosen is None else VaryingNoise(chosen, problem.X, excess)
+
+
+def _metrics(coordinates: Tensor, X: Tensor) -> dict[bool, Tensor]:
+    """The rows in the kernel's metric (True), and as they are (False) unless a column is an angle, which has no ends."""
+    return {True: coordinates} | ({False: X} if coordinates.shape == X.shape else {})
 
 
 def _near_held(rows: GivenRows, n: int) -> dict[bool, Tensor]:
     """The nearest of the first n trained rows to each held-out row, in the kernel's metric and in that of the inputs."""
     assert rows.held is not None
-    metrics = {True: (rows.trained.coordinates(), rows.queries), False: (rows.trained.X, rows.held.X)}
-    return {
-        name: NearestIndex(points[:n]).nearest(queries, max(NEAREST)).rows
-        for name, (points, queries) in metrics.items()
-    }
+    queries = _metrics(rows.queries, rows.held.X)
+    points = _metrics(rows.trained.coordinates(), rows.trained.X)
+    return {name: NearestIndex(points[name][:n]).nearest(queries[name], max(NEAREST)).rows for name in queries}
 
 
 def choose(errors: HeldOutErrors, excess: Tensor, tables: dict[bool, Tensor]) -> Smoothing | None:
@@ -186,8 +193,6 @@ def choose(errors: HeldOutErrors, excess: Tensor, tables: dict[bool, Tensor]) ->
 
     `tables` are the numbers of the rows near to each of them [n, k], in the kernel's metric (True) and in that of the inputs.
     """
-    if not bool((excess.sum(1) > 0).all()):  # no row is worse than the variance of f says
-        return None
     best, highest, reach = None, -math.inf, math.log(REACH)
     for by_kernel, near in tables.items():
         for k, strength in product(sorted({min(k, near.shape[1]) for k in NEAREST}), STRENGTHS):
@@ -200,7 +205,8 @@ def choose(errors: HeldOutErrors, excess: Tensor, tables: dict[bool, Tensor]) ->
     assert best is not None
     gains = errors.densities(best.variances) - errors.densities(errors.noise)
     gain = errors.mean(gains)
-    deviation = math.sqrt(max(errors.mean(gains.square()) - gain**2, 0.0) / len(gains))
+    rows = float(errors.counts.sum() ** 2 / errors.counts.square().sum())  # as many of equal weight say as much
+    deviation = math.sqrt(max(errors.mean(gains.square()) - gain**2, 0.0) / rows)
     return best if gain > max(GAIN, SURE * deviation) else None
 
 
