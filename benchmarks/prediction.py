@@ -92,7 +92,7 @@ def stream(model: str, source: str, target: str) -> Row:
     """`harmonicgp predict` in this process: its seconds, and the most memory it held."""
     import typer
 
-    from harmonicgp.cli import app
+    from harmonicgp.cli.commands import app
 
     start = time.perf_counter()
     arguments = ["predict", model, source, "--output", target, "--quiet"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 from collections import defaultdict
 from pathlib import Path
 
@@ -243,3 +245,13 @@ def test_tests_mirror_the_tree():
         assert not strange, f"tests/{room} has tests of {sorted(strange)}, and no module of that name"
         missing = {m for m in modules if not any(name == m or name.startswith(f"{m}_") for name in tested)}
         assert not missing, f"tests/{room}: {sorted(missing)} have no file of tests"
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path.stem != "__main__"], ids=name_of)
+def test_every_public_name_has_an_example(path):
+    """Classes, protocols and functions in `__all__`; nothing else is public but the version."""
+    module = importlib.import_module(name_of(path))
+    for name in set(getattr(module, "__all__", ())) - {"__version__"}:
+        value = getattr(module, name)
+        assert inspect.isclass(value) or inspect.isroutine(value), f"{name_of(path)}.{name} is no class or function"
+        assert ">>>" in (value.__doc__ or ""), f"{name_of(path)}.{name} has no example"

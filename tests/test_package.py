@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 
@@ -25,6 +27,18 @@ def test_importing_the_library_needs_no_extra():
         "import harmonicgp, harmonicgp.actions, harmonicgp.kernels, harmonicgp.testing\n"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "passive"), ("active", "active")])
+def test_idle_threads_wait_passively_unless_the_user_says_otherwise(given, expected):
+    """Spinning threads slow a fit many times on a busy machine. OpenMP reads the variable when PyTorch is loaded."""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    environment.update({} if given is None else {"OMP_WAIT_POLICY": given}, OMP_DISPLAY_ENV="true")
+    code = "import harmonicgp; from harmonicgp import HarmonicGPRegressor"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+    policies = re.findall(r"OMP_WAIT_POLICY = '(\w+)'", done.stderr)
+    assert policies, "no OpenMP runtime reports its settings"
+    assert set(policies) == {expected.upper()}
 
 
 def test_a_missing_extra_is_one_clear_line(monkeypatch):

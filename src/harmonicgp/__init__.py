@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from harmonicgp._version import __version__
@@ -13,6 +15,10 @@ if TYPE_CHECKING:
     from harmonicgp.groups import Cyclic, Group
     from harmonicgp.loading import load_model
     from harmonicgp.planes import HarmonicGPField
+
+if "torch" not in sys.modules:
+    # PyTorch's idle threads spin by default, and on a busy machine they hold the processors that other threads wait for.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 __all__ = [
     "Cyclic",

@@ -25,6 +25,7 @@ def place(
     kernel: KernelLike | None = None,
     seed: int = 0,
     counts: Tensor | None = None,
+    units: Tensor | None = None,
 ) -> Tensor:
     """At most m inducing inputs for the rows X [N, d]: [m, d], or fewer if the data have fewer distinct points.
 
@@ -34,7 +35,7 @@ def place(
 
     With an `action`, for inducing inputs that the blocks share, points are first folded into a fundamental domain, and
     duplicates are dropped: two points of one orbit would make every block singular. `counts` [N] are weights of the rows in
-    k-means.
+    k-means, and `units` [d] what counts as a distance of one in each column.
 
     Examples:
         >>> import torch
@@ -57,7 +58,8 @@ def place(
         if len(rows) <= m:
             return rows
         if method == "kmeans":
-            Z = _kmeans(rows, m, seed) if weights is None else _kmeans(all_rows, m, seed, weights)
+            step = torch.ones_like(rows[0]) if units is None else units.to(rows)
+            Z = step * _kmeans((rows if weights is None else all_rows) / step, m, seed, weights)
         elif method == "rows":
             Z = rows[torch.randperm(len(rows), generator=generator, device="cpu")[:m].to(rows.device)]
         elif method == "greedy":

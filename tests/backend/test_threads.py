@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from concurrent.futures import Future
 from contextlib import suppress
@@ -107,3 +110,36 @@ def test_an_error_in_any_piece_comes_out_when_all_have_ended(two_threads, culpri
     assert running == []
     assert side_by_side([partial(piece, 9), partial(piece, 8)]) == [9, 8]
     assert torch.get_num_threads() == 2
+
+
+SPIN = """
+import os
+import subprocess
+import sys
+import time
+import torch
+from harmonicgp.backend.threads import stop_spinning
+
+def seconds():
+    start = time.process_time()
+    for _ in range(100):
+        torch.ones(1 << 16).exp_()
+        time.sleep(0.004)  # in which idle threads may spin
+    return time.process_time() - start
+
+seconds()
+before = seconds()
+stop_spinning()
+print(before, seconds())
+"""
+
+
+def test_threads_stop_spinning_where_torch_was_imported_first():
+    """By processor time, which a loaded machine does not change."""
+    limits = ("OMP_WAIT_POLICY", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "GOMP_SPINCOUNT")
+    environment = {name: value for name, value in os.environ.items() if name not in limits}
+    if torch.__config__.parallel_info().find("OpenMP") < 0 or (os.cpu_count() or 1) < 2 or sys.platform != "linux":
+        pytest.skip("needs OpenMP threads of GCC")
+    done = subprocess.run([sys.executable, "-c", SPIN], env=environment, check=True, capture_output=True, text=True)
+    before, after = map(float, done.stdout.split())
+    assert after < 0.7 * before

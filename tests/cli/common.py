@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from typer.testing import CliRunner
 
-from harmonicgp.cli import app
+from harmonicgp.cli.commands import app
 
 ROOT = Path(__file__).parents[2]
 

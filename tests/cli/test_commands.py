@@ -178,6 +178,23 @@ def test_info_of_a_model_of_arrays(tmp_path):
     assert "3, without names" in run("info", tmp_path / "model.hgp").stdout
 
 
+def test_a_model_of_an_array_predicts_and_reports_on_tables_by_the_order_of_their_columns(tmp_path):
+    g = np.random.default_rng(0)
+    X = g.normal(size=(40, 3))
+    gp = HarmonicGPRegressor(max_steps=2).fit(X, X[:, 0])
+    gp.save(tmp_path / "model.hgp")
+    table = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=X[:, 0])
+    table.to_csv(tmp_path / "table.csv", index=False)
+    done = run("predict", tmp_path / "model.hgp", tmp_path / "table.csv", "-o", tmp_path / "out.csv")
+    assert done.stderr == ""
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv").y_mean, gp.predict(X), rtol=1e-6)
+    said = run("report", tmp_path / "model.hgp", tmp_path / "table.csv", "-o", tmp_path / "out.html").stdout
+    assert "on 40 rows" in said
+    table.rename(columns={"y": "other"}).to_csv(tmp_path / "wide.csv", index=False)
+    words = complaint("predict", tmp_path / "model.hgp", tmp_path / "wide.csv", "-o", tmp_path / "out.csv", code=1)
+    assert "an array of 3 columns without names, and wide.csv has 4: a, b, c, other" in words
+
+
 def test_suggest_prints_the_candidates(folder, monkeypatch):
     monkeypatch.setattr(search, "ROUNDS", search.ROUNDS[:1])  # the first tells enough here
     picture = folder / "symmetries.png"

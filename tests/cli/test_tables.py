@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from harmonicgp.cli import app
+from harmonicgp.cli.commands import app
 from harmonicgp.cli.tables import TableTask
 from harmonicgp.cli.words import Speaker
 from tests.cli.common import REGRESSION, complaint, run, stations

@@ -270,3 +270,61 @@ def test_a_failed_refit_leaves_the_earlier_fit(late):
         gp.fit(np.column_stack((X, X)), bad)
     np.testing.assert_array_equal(gp.predict(X), before)
     assert gp.n_features_in_ == X.shape[1]
+
+
+STEP = np.where(np.random.default_rng(0).normal(size=(80, 2))[:, 0] > 0, 1.0, 1e6)
+
+
+@pytest.mark.parametrize(
+    ("y", "options"),
+    [
+        (np.full(80, 3.0), {}),
+        (3 + 1e-14 * np.random.default_rng(1).normal(size=80), {}),
+        (1e-200 * np.random.default_rng(1).normal(size=80), {"target_transform": "quantile"}),
+        (1e200 * np.abs(STEP) / 1e60, {"target_transform": "quantile"}),
+        (STEP, {"target_transform": "log"}),
+        (np.where(STEP > 1, 1e-30, 1.0), {"target_transform": "log"}),
+        (np.full(80, 3.0), {"target_transform": "quantile"}),
+        (np.full(2100, 3.0), {"neighbours": 4}),
+    ],
+    ids=["constant", "rounding", "tiny", "huge", "steps", "small steps", "one value", "many rows"],
+)
+def test_error_bars_are_positive(y, options):
+    g = np.random.default_rng(0)
+    X = g.normal(size=(len(y), 2))
+    gp = regressor(n_inducing=20, **options).fit(X, y)
+    where = np.concatenate((X[:30], 10 * X[:10], 1e6 * X[:5]))
+    mean, std = gp.predict(where, return_std=True)
+    low, high = gp.predict_quantiles(where, (0.025, 0.975)).T
+    assert np.isfinite(mean).all()
+    assert np.isfinite(std).all()
+    assert (std > 0).all()
+    assert (high[:30] > low[:30]).all()
+    assert bool(gp.notes_) == (np.ptp(y) < 1e-9 * np.abs(y).max())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("start", "period"), [(1.6e9, 86400.0), (1e6, 1e-3), (0.0, 24.0)])
+def test_one_row_is_the_batch_for_periodic_columns(dtype, start, period):
+    g = np.random.default_rng(0)
+    X = g.normal(size=(300, 2))
+    X[:, 1] = start + period * g.uniform(0, 90, size=300)
+    y = np.sin(2 * np.pi * X[:, 1] / period) + X[:, 0]
+    gp = regressor(columns={1: ("periodic", period)}, dtype=dtype, max_steps=30).fit(X, y)
+    batch = np.stack(gp.predict(X[:20], return_std=True))
+    single = np.stack([gp.predict(X[i : i + 1], return_std=True) for i in range(20)])[..., 0].T
+    assert np.abs(batch - single).max() < {"float32": 1e-3, "float64": 1e-6}[dtype] * y.std()
+    assert np.abs(batch[0] - y[:20]).max() < 0.3 * y.std()  # the phase is read, not its rounding
+
+
+@pytest.mark.parametrize("symmetry", [None, Negation([[0]])], ids=["one block", "negation"])
+def test_far_away_is_the_prior(symmetry):
+    g = np.random.default_rng(0)
+    X, kernel = g.integers(0, 12, size=(300, 2)).astype(float), gk.ScaleKernel(gk.MaternKernel(nu=1.5, ard_num_dims=2))
+    kernel.base_kernel.lengthscale = torch.tensor([1e-5, 1e-5])
+    gp = regressor(kernel=kernel, symmetry=symmetry, dtype="float32", n_inducing=20).fit(X, np.exp(0.3 * X[:, 0]))
+    far = np.array([[f * a, f * b] for f in (1e9, 1e15, 1e18, 1e300) for a, b in ((1, 1), (-1, 1), (1, 0), (0, -1))])
+    mean, std = gp.predict_f(far, return_std=True)
+    target = gp.preprocessing_.target
+    np.testing.assert_allclose(mean, target.centre[0], rtol=1e-5)
+    np.testing.assert_allclose(std, target.scale[0] * float(gp.kernel_.outputscale.detach().sqrt()), rtol=1e-5)

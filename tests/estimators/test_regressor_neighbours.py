@@ -47,7 +47,7 @@ def test_files_with_false_rows_are_refused(fitted):
 
     header, tensors = pack(fitted.to_file())
     for name, value in (("rows.y", tensors["rows.y"] * float("nan")), ("rows.X", tensors["rows.X"][:5])):
-        with pytest.raises(ValueError, match="training rows"):
+        with pytest.raises(ValueError, match="training rows|cannot be those of a fitted model"):
             unpack(header, {**tensors, name: value})
     with pytest.raises(KeyError):
         unpack(header, {k: v for k, v in tensors.items() if k != "rows.noise"})
@@ -130,3 +130,61 @@ def test_student_noise_has_none():
 def test_an_exact_model_says_that_it_needs_none():
     gp = HarmonicGPRegressor(neighbours=5).fit(*rough(60))
     assert any("exact" in note for note in gp.notes_)
+
+
+@pytest.fixture(scope="module")
+def uneven():
+    """A model of rows whose noise is ten times larger on one side."""
+    X, y = quiet_and_loud(4000)
+    return HarmonicGPRegressor(symmetry=None, n_inducing=32, max_steps=30, progress=False).fit(X, y)
+
+
+def quiet_and_loud(n, seed=0):
+    g = np.random.default_rng(seed)
+    X = g.uniform(0, 10, size=(n, 2))
+    return X, 50 + 20 * np.sin(X[:, 0]) + np.where(X[:, 1] < 5, 0.5, 5.0) * g.normal(size=n)
+
+
+def test_error_bars_follow_noise_that_varies(uneven):
+    assert any("noise varies" in note for note in uneven.notes_)
+    X, y = quiet_and_loud(4000, seed=1)
+    mean, std = uneven.predict(X, return_std=True)
+    quiet = X[:, 1] < 4.5
+    loud = X[:, 1] > 5.5
+    assert std[quiet].mean() < 0.4 * std[loud].mean()
+    for side in (quiet, loud):
+        assert np.mean(np.abs(y - mean)[side] < 1.96 * std[side]) > 0.92
+    assert 0.92 < np.mean(np.abs(y - mean) < 1.96 * std) < 0.985
+    best = np.mean(np.log(np.where(X[:, 1] < 5, 0.5, 5.0)) + 0.5 * np.log(2 * np.pi) + 0.5)
+    constant = 0.5 * np.log(2 * np.pi * np.mean((y - mean) ** 2)) + 0.5
+    assert best < -uneven.log_density(X, y).mean() < constant - 0.25
+    draws = uneven.sample_y(X[:50], 400, random_state=0).std(1)
+    np.testing.assert_allclose(draws, std[:50], rtol=0.25)
+    _, covariance = uneven.predict(X[:50], return_cov=True)
+    if not uneven.model_.calibration:
+        np.testing.assert_allclose(np.sqrt(np.diag(covariance)), std[:50], rtol=1e-3)
+
+
+def test_noise_that_varies_is_kept_in_files_and_with_new_rows(uneven, tmp_path):
+    X, y = quiet_and_loud(60, seed=2)
+    uneven.save(tmp_path / "model.hgp")
+    again = HarmonicGPRegressor.load(tmp_path / "model.hgp")
+    for a, b in zip(again.predict(X, return_std=True), uneven.predict(X, return_std=True), strict=True):
+        np.testing.assert_array_equal(a, b)
+    more = again.partial_fit(X, y)
+    assert more.predict(X, return_std=True)[1].max() > 3 * more.predict(X, return_std=True)[1].min()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("noise.excess", -1.0), ("noise.excess", float("nan")), ("noise.excess", 0.0)]
+)
+def test_files_with_a_false_noise_are_refused(uneven, name, value):
+    from harmonicgp.estimators.saving import pack, unpack
+
+    header, tensors = pack(uneven.to_file())
+    with pytest.raises(ValueError, match="local noise|cannot be those of a fitted model"):
+        unpack(header, {**tensors, name: tensors[name] * 0 + value})
+    with pytest.raises(ValueError, match="local noise"):
+        unpack(header, {**tensors, name: tensors[name][:, :7]})
+    with pytest.raises((ValueError, KeyError)):
+        unpack({**header, "local_noise": {"by_kernel": True, "k": 5, "strength": -1.0, "scale": 1.0}}, tensors)

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harmonicgp.features import SparseFeatures
+from harmonicgp.features import OrthogonalFeatures, SparseFeatures
 from harmonicgp.features.nearest import earlier
 from harmonicgp.features.neighbours import Neighbourhood, ObservedRows, condition
-from harmonicgp.inference.closed_form import closed_form
+from harmonicgp.inference.closed_form import StreamedPosterior, closed_form
 from harmonicgp.inference.neighbours import NeighbourPredictor
 from harmonicgp.inference.prediction import Predictor
 from harmonicgp.inference.statistics import RowPiece, sum_statistics
@@ -21,16 +21,19 @@ S2 = 0.2
 
 
 @torch.no_grad()
-def predictor(features, X, y, k):
-    """The joint posterior from all rows given k neighbours, and a predictor of it."""
+def predictor(features, X, y, k, streamed=False):
+    """A predictor with the joint posterior from all rows given k neighbours; `streamed` without its dense matrix."""
     observed = ObservedRows(X, y[None] if y.dim() == 1 else y, torch.full((len(X),), S2).double())
     part = condition(features.whiten(), X, observed, earlier(X, k))
     d = part.evaluation.residual.variance + S2
     bare = type(part.evaluation)(part.evaluation.stacks, type(part.evaluation.residual)(torch.zeros_like(d)))
     piece = RowPiece(bare, observed.y - part.offset, S2 / d)
-    form = closed_form(sum_statistics([piece], features.shapes, len(observed.y), len(X)), S2, "joint", "elbo")
+    sums = sum_statistics([piece], features.shapes, len(observed.y), len(X))
+    posterior = closed_form(sums, S2, "block" if streamed else "joint", "elbo").posterior
+    if streamed:
+        posterior = StreamedPosterior.of(posterior, lambda v: v @ sums.S, S2)
     hood = Neighbourhood.of(features.view.kernel, observed, k)
-    return NeighbourPredictor.of(Predictor.freeze(features, form.posterior), hood)
+    return NeighbourPredictor.of(Predictor.freeze(features, posterior), hood)
 
 
 @given(drawn=feature_draws(), seed=st.integers(0, 99))
@@ -59,6 +62,17 @@ def test_covariance_means_and_components_agree_with_the_marginals():
     assert parts.shape == spread.shape == (2, 2, 9)  # one block, and the neighbours
     assert torch.allclose(parts.sum(1), mean, atol=1e-8)
     assert float(left.min()) >= 0
+
+
+def test_a_streamed_posterior_predicts_as_the_dense_one():
+    X, y = data(60, 2)
+    x, _ = data(9, 2, 5)
+    features = OrthogonalFeatures(make_kernel(), X[:6], X[6:10])  # two blocks
+    dense, streamed = (predictor(features, X, y, 7, streamed) for streamed in (False, True))
+    assert torch.allclose(streamed.means(x), dense.means(x), atol=1e-8)
+    for method in ("marginals", "covariance"):
+        for a, b in zip(getattr(streamed, method)(x), getattr(dense, method)(x), strict=True):
+            assert torch.allclose(a, b, atol=1e-6)
 
 
 def test_covariance_of_all_neighbours_is_the_exact_one():

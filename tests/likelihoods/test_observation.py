@@ -8,7 +8,7 @@ from scipy import integrate, stats
 from torch.testing import assert_close
 
 from harmonicgp.features import IndependentResidual
-from harmonicgp.likelihoods import PoissonLikelihood, observe
+from harmonicgp.likelihoods import PoissonLikelihood, RobustMaxLikelihood, SoftmaxBoundLikelihood, observe
 
 
 def test_gaussian_terms_are_in_order_and_right():
@@ -75,3 +75,26 @@ def test_softmax_through_gpytorchs_interface():
 def test_bad_input():
     with pytest.raises(TypeError, match="GPyTorch likelihood"):
         observe("gaussian")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        gpytorch.likelihoods.BernoulliLikelihood(),
+        gpytorch.likelihoods.StudentTLikelihood(),
+        gpytorch.likelihoods.LaplaceLikelihood(),
+        SoftmaxBoundLikelihood(3),
+        RobustMaxLikelihood(3),
+    ],
+    ids=lambda likelihood: type(likelihood).__name__,
+)
+def test_variances_at_rounding_level_give_no_warning_and_keep_their_gradient(likelihood, dtype):
+    observation = observe(likelihood.to(dtype))
+    P = observation.n_latent(1)
+    variance = torch.tensor([1.0, 1e-7, 0.0, -1e-8], dtype=dtype).repeat(P, 1)
+    mean, y = torch.linspace(-1, 1, 4 * P, dtype=dtype).reshape(P, 4), torch.ones(1, 4, dtype=dtype)
+    g, lambda_ = observation.sites(y, mean, variance)  # a warning would be an error here
+    assert torch.isfinite(g).all()
+    if isinstance(likelihood, gpytorch.likelihoods.BernoulliLikelihood | SoftmaxBoundLikelihood):
+        assert (lambda_.sum(0)[2:] > 0).all()

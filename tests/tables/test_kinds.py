@@ -8,6 +8,7 @@ import pytest
 from harmonicgp.tables import (
     check_kinds,
 )
+from harmonicgp.tables.kinds import undeclared_places
 
 
 @pytest.mark.parametrize(
@@ -43,3 +44,21 @@ def test_kinds_of_a_plain_array():
         check_kinds({"a": "latitude"}, None, 3)
     with pytest.raises(TypeError, match="dict"):
         check_kinds(["latitude"], None, 3)
+
+
+@pytest.mark.parametrize(
+    ("names", "lon", "lat"),
+    [
+        (["a", "longitude", "latitude"], (-9, 3), (50, 59)),
+        (["a", "LNG", "Lat"], (0, 359.5), (-80, 80)),
+        (["a", "pickup_lon", "pickup_lat"], (-75, -73), (40, 41)),
+    ],
+)
+def test_columns_that_look_like_places_are_named(names, lon, lat):
+    said = undeclared_places(names, [(0, 1), lon, lat], {})
+    assert said.startswith(f"{names[1]!r} and {names[2]!r} look like longitude and latitude")
+    assert f"--columns {names[1]}=longitude" in said
+    declared = {1: "longitude", 2: "latitude"}
+    assert undeclared_places(names, [(0, 1), lon, lat], declared) is None
+    assert undeclared_places(names, [(0, 1), lon, (0, 4000)], {}) is None
+    assert undeclared_places(["a", "salon", "flat"], [(0, 1), lon, lat], {}) is None

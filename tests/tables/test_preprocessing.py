@@ -114,3 +114,11 @@ def test_classes():
 def test_image_sizes():
     assert image_size(("image", [2, 3])) == (2, 3)
     assert image_size(None) is image_size({"a": "longitude"}) is None
+
+
+def test_undeclared_places_have_a_note():
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"lat": [1.0, 2.0, 5.0], "lon": [1.0, 3.0, 2.0]})
+    notes = ColumnEncoding.fit(table, BaseEstimator())[0].notes
+    assert any("look like longitude and latitude" in note for note in notes)
+    assert not ColumnEncoding.fit(table, BaseEstimator(), {"lon": "longitude", "lat": "latitude"})[0].notes

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harmonicgp.tables.targets import Target
+from harmonicgp.tables.targets import Target, constant_notes
 
 TRANSFORMS = [None, "log", "quantile"]
 
@@ -79,3 +79,18 @@ def test_state(transform):
     np.testing.assert_array_equal(again.forward(y), target.forward(y))
     np.testing.assert_array_equal(again.log_slope(y), target.log_slope(y))
     assert again.transform == transform
+
+
+def test_targets_that_do_not_vary_have_a_note():
+    g = np.random.default_rng(0)
+    y = np.stack((np.full(9, 3.0), 1e6 + 1e-6 * g.normal(size=9), g.normal(size=9)), 1)
+    constant, nearly = constant_notes(y, ["a", "b", "c"])
+    assert constant == "a does not vary: predictions are its only value."
+    assert nearly.startswith("b varies by less than a billionth of its size")
+
+
+def test_targets_of_extreme_logarithms_stay_finite_and_positive():
+    target = Target.fit(np.array([[1e-150], [1e150]]), transform="log")
+    y = target.inverse(np.array([[-1e3, 1e3]]))
+    assert (y > 0).all()
+    assert np.isfinite(y).all()

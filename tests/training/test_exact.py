@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import gpytorch
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.stats import multivariate_normal
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
+from harmonicgp import HarmonicGPRegressor
 from harmonicgp.features import SparseFeatures
 from harmonicgp.likelihoods.observation import observe
 from harmonicgp.training import Schedule
@@ -192,3 +194,26 @@ def test_rows_in_turn_of_a_matrix_without_factor_are_not_given():
     with torch.no_grad():
         p.X[1] = math.nan
     assert leave_one_out(p) is None
+
+
+def test_a_time_budget_is_kept_and_spent_well():
+    """Also where a few steps on all rows would use it up: the first steps are on a part of the rows."""
+    g = np.random.default_rng(0)
+    X = g.normal(size=(1500, 8))
+    y = np.sin(X[:, 0]) * X[:, 1] + 0.1 * g.normal(size=1500)
+    clock, budget = time.perf_counter, 0.0
+    for options in ({"max_steps": 1}, {"max_steps": 1}, {"max_steps": 4}):
+        start = clock()
+        HarmonicGPRegressor(progress=False, **options).fit(X, y)
+        budget = clock() - start  # that of four steps on this machine
+    start = clock()
+    gp = HarmonicGPRegressor(progress=False, time_budget=budget).fit(X, y)
+    assert clock() - start < 2 * budget + 1
+    assert gp.validation_["rmse"] < 0.112
+
+
+def test_the_likelihood_of_a_part_of_the_rows():
+    whole, rows = problem(N=12, counts=True, known=True), slice(0, None, 3)
+    X, y, noise, counts = whole.X[rows], whole.y[:, rows], whole.noise[rows], whole.counts[rows]
+    part = Problem(whole.features, whole.observation, X, y, None, noise, "tight", counts)
+    assert log_marginal(whole, rows=rows) == pytest.approx(log_marginal(part), rel=1e-12)

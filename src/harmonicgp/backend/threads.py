@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from itertools import pairwise
-from threading import Barrier, local
+from threading import Barrier, Event, Thread, local
 from typing import TypeVar
 
 import torch
@@ -44,8 +44,30 @@ def _pool(size: int) -> ThreadPoolExecutor:
     return pool
 
 
+@lru_cache(maxsize=1)
+def stop_spinning() -> None:
+    """Make PyTorch's idle threads wait without spinning, if PyTorch was loaded before it could be told so.
+
+    Spinning threads hold the processors that other programs and our own threads wait for. The OpenMP runtime of GCC spins little
+    once it manages more threads than there are processors. So a second team of threads is made here, and sleeps from then on.
+    """
+    if torch.get_num_threads() == 1 or {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
+        return
+    ready = Event()
+
+    def team() -> None:
+        torch.ones(1 << 20, device="cpu").exp_()  # large enough for all threads
+        ready.set()
+        Event().wait()
+
+    torch.ones(1 << 20, device="cpu").exp_()
+    Thread(target=team, name="harmonicgp-idle", daemon=True).start()
+    ready.wait()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
+    for cached in (_pool, stop_spinning):
+        os.register_at_fork(after_in_child=cached.cache_clear)  # threads do not survive a fork
 
 
 @contextmanager

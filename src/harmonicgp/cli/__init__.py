@@ -4,6 +4,6 @@ Heavy modules are imported inside the commands, so that `harmonicgp --help` is f
 exit code: 2 for a wrong command line, 1 for bad data, 130 after Ctrl-C. `--debug` shows the traceback.
 """
 
-from harmonicgp.cli.commands import app, main
+from harmonicgp.cli.commands import main
 
-__all__ = ["app", "main"]
+__all__ = ["main"]

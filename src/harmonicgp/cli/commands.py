@@ -6,6 +6,7 @@ import importlib
 import io
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -31,18 +32,25 @@ app = typer.Typer(
 
 
 #: Arguments of `fit` that are not settings of a model, and those of fields only.
-_OF_EVERY_FIT = ("table", "target", "output", "test_fraction", "seed", "quiet", "debug")
+_OF_EVERY_FIT = ("table", "target", "output", "test_fraction", "threads", "seed", "quiet", "debug")
 _OF_FIELDS = ("by", "t_max", "covariate")
 #: Settings of both fields and tables.
 _OF_BOTH = ("kernel", "n_inducing", "neighbours")
 
 
-def main() -> None:
-    """The entry point of the script `harmonicgp`."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line `harmonicgp`: run it with some arguments, by default those of the process, and exit with its code.
+
+    Examples:
+        >>> import contextlib
+        >>> with contextlib.suppress(SystemExit):
+        ...     main(["--version"])
+        harmonicgp ...
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # the name of a column must not stop a fit
     try:
-        typer.main.get_command(app)(prog_name="harmonicgp")
+        typer.main.get_command(app)(arguments, prog_name="harmonicgp")
     except SystemExit as done:
         if done.code == 130:  # after an interrupted import Python may end with another code
             sys.stderr.flush()
@@ -111,6 +119,7 @@ def fit(
     checkpoint_dir: opt.CHECKPOINTS = None,
     test_fraction: opt.TEST = 0.1,
     report: opt.REPORT = None,
+    threads: opt.THREADS = None,
     seed: opt.SEED = 0,
     quiet: opt.QUIET = False,
     debug: opt.DEBUG = False,
@@ -130,6 +139,8 @@ def fit(
         raise UsageError(f"a fit of a netCDF file takes no {listing(of_tables)}.")
     if not field and of_fields:
         raise UsageError(f"{of_fields[0]} is for netCDF files.")
+    if threads is not None:
+        importlib.import_module("torch").set_num_threads(threads)
     fit_rows = fit_field if field else fit_table
     fit_rows(table, target, options, output, test_fraction, seed, Speaker(quiet))
 
@@ -186,10 +197,11 @@ def report(
     opt.check_outputs([output], inputs=[table, model])
     fitted = load_fitted(model)
     targets = list(fitted.target_names_)
-    names = [*targets, *fitted.feature_names_in_, noise_std, getattr(fitted, "noise_name_", None)]
+    per_row = [noise_std, getattr(fitted, "noise_name_", None)]
+    names = [*targets, *opt.input_names(fitted), *per_row]
     labels = targets if any(isinstance(label, str) for label in getattr(fitted, "classes_", ())) else []
     data = read_rows(table, say, names, [*fitted.level_names(), *labels])
-    features = opt.inputs_of(fitted, data.column_names, model.name, table.name, targets)
+    features = opt.inputs_of(fitted, data.column_names, model.name, table.name, targets, per_row)
     data = with_target(data, targets, table.name, say)
     errors = known_errors(fitted, noise_std, data, table.name)
     if errors is not None:

@@ -15,7 +15,7 @@ from typer import Argument, Option
 from harmonicgp._extras import require
 from harmonicgp._version import __version__
 from harmonicgp.cli.failures import UsageError
-from harmonicgp.cli.words import did_you_mean, listing
+from harmonicgp.cli.words import count, did_you_mean, listing
 
 Columns: TypeAlias = dict[str, str | tuple[str, float]]
 
@@ -89,6 +89,7 @@ COVARIATE = Annotated[
     list[str] | None,
     Option("--covariate", metavar="NAME", help="For a field: a variable that explains it; repeatable."),
 ]
+THREADS = Annotated[int | None, Option("--threads", metavar="N", min=1, help="Processors to use at most.")]
 SEED = Annotated[int, Option("--seed", metavar="N", min=0, help="The seed of all random numbers.")]
 QUIET = Annotated[bool, Option("--quiet", "-q", help="Print only warnings and errors.")]
 NAME_ALONE = Annotated[bool, Option("--quiet", "-q", help="Print only the name of the symmetry, warnings and errors.")]
@@ -235,10 +236,33 @@ def check_names(option: str, names: Iterable[str], present: Sequence[str], table
             raise UsageError(f"{option}: {table} has no column {name!r}{hint}. It has {listing(present)}.")
 
 
-def inputs_of(fitted: Any, present: Sequence[str], model: str, table: str, targets: Sequence[str] = ()) -> list[str]:
-    """The columns that a model reads. Raises if the table lacks one of them, or a target."""
-    unused = fitted.unused_names()
-    inputs = [name for name in fitted.feature_names_in_ if name in present or name not in unused]
+def input_names(fitted: Any) -> list[str]:
+    """The columns of the table that a model was fitted to; none for an array."""
+    return list(getattr(fitted, "feature_names_in_", ()))
+
+
+def inputs_of(
+    fitted: Any,
+    present: Sequence[str],
+    model: str,
+    table: str,
+    targets: Sequence[str] = (),
+    per_row: Sequence[str | None] = (),
+) -> list[str]:
+    """The columns that a model reads. Raises if the table lacks one of them, or a target.
+
+    A model that was fitted to an array knows no names: it reads the columns in their order, without targets and errors.
+    """
+    names, unused = input_names(fitted), fitted.unused_names()
+    inputs = [name for name in names if name in present or name not in unused]
+    if not names:
+        others = (*targets, *fitted.target_names_, *per_row)
+        inputs = [name for name in present if name not in others]
+        if len(inputs) != fitted.n_features_in_:
+            raise ValueError(
+                f"{model} was fitted to an array of {count(fitted.n_features_in_, 'column')} without names, and {table} has "
+                f"{len(inputs)}: {listing(inputs)}. Give a table with these inputs alone, in the order of the array."
+            )
     absent = [name for name in (*targets, *inputs) if name not in present]
     if absent:
         hint = did_you_mean(absent[0], [name for name in present if name not in (*targets, *inputs)])

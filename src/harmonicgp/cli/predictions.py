@@ -8,7 +8,7 @@ from typing import Any
 
 from harmonicgp.cli.failures import UsageError
 from harmonicgp.cli.models import load_fitted
-from harmonicgp.cli.options import check_names, inputs_of
+from harmonicgp.cli.options import check_names, input_names, inputs_of
 from harmonicgp.cli.tables import known_errors, say_index, unwanted_index, with_codes
 from harmonicgp.cli.words import Speaker, count, listing, say_novelty
 
@@ -39,7 +39,8 @@ def predict_table(
     if hasattr(fitted, "classes_") and (levels or latent):
         option = "--quantiles" if levels else "--latent"
         raise UsageError(f"{model.name} is a classification: it has no {option}.")
-    names = [*fitted.feature_names_in_, *keep, noise_std, getattr(fitted, "noise_name_", None)]
+    per_row = [noise_std, getattr(fitted, "noise_name_", None)]
+    names = [*input_names(fitted), *keep, *per_row]
     added, index, errors = list[str](), list[str](), None
     with (
         TableWriter(output) as writer,
@@ -49,7 +50,7 @@ def predict_table(
         for batch, written in stream_rows(table, batch_rows=BATCH_ROWS):
             index = unwanted_index(batch, names)
             batch, written = batch.drop_columns(index), written.drop_columns(index)
-            inputs = inputs_of(fitted, batch.column_names, model.name, table.name)
+            inputs = inputs_of(fitted, batch.column_names, model.name, table.name, per_row=per_row)
             X = with_codes(batch.select(inputs), written, fitted.level_names())
             check_names("--keep", keep, batch.column_names, table.name)
             novelty += Novelty.of(fitted, X)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from harmonicgp.actions import Action
+from harmonicgp.backend.threads import stop_spinning
 from harmonicgp.estimators.choice_file import ChoiceFile
 from harmonicgp.estimators.model import FittedModel
 from harmonicgp.features import Features, SparseFeatures
@@ -45,6 +46,7 @@ def fit_model(
 
     Returns the model, and the predictions at held-out rows if there are any.
     """
+    stop_spinning()
     columns = settings.columns_of(data)
     prepared = settings.seconds()
     choice_file = ChoiceFile.of(data, settings)
@@ -90,7 +92,7 @@ def fit_model(
         modelled_cost=_modelled_cost(features, action, choice, len(result.history), plan, settings),
         seed=settings.seed,
         ranges=np.stack((data.X.min(0), data.X.max(0)), 1).tolist(),
-        notes=[*settings.encoding.notes, *columns.notes, *_neighbour_notes(result, settings)],
+        notes=[*settings.encoding.notes, *columns.notes, *_neighbour_notes(result, settings), *_noise_notes(result)],
         warnings=settings.encoding.warnings,
     )
     return model, result.validation
@@ -159,6 +161,18 @@ def _neighbour_notes(result: Fit, settings: ModelSettings) -> list[str]:
     if settings.small:
         return [f"neighbours={k} is not used: up to 2,000 rows the model is exact."]
     return [f"neighbours={k} is not used: the model has more than {MAX_DENSE:,} features."]
+
+
+def _noise_notes(result: Fit) -> list[str]:
+    """How far the noise varies, where it does."""
+    if result.local_noise is None or result.validation is None or result.validation.noise is None:
+        return []
+    variances = result.validation.noise.mean(0)
+    low, high = (variances.quantile(variances.new_tensor([0.05, 0.95])) / variances.mean()).sqrt().tolist()
+    return [
+        f"the noise varies between rows: for nine rows in ten its standard deviation is {low:.2g} to {high:.2g} times that of "
+        "the average row. Error bars follow it."
+    ]
 
 
 def _schedule(settings: ModelSettings, keep_out: bool) -> Schedule:

@@ -63,6 +63,11 @@ class FittedModel:
         mean, variance = self.predictor.marginals(self._tensor(rows))
         return _array(mean), _array(variance)
 
+    def noise_variances(self, rows: Array) -> Array | None:
+        """The variance of the noise at each row, [P, n]; None where it is that of the likelihood."""
+        variances = self.predictor.noise_variances(self._tensor(rows))
+        return None if variances is None else _array(variances)
+
     def covariance(self, rows: Array) -> tuple[Array, Array]:
         """The mean [P, n] and the covariance [P, n, n] of f."""
         mean, covariance = self.predictor.covariance(self._tensor(rows))
@@ -115,7 +120,7 @@ class FittedModel:
             predictor: Predictor = absorb_neighbours(old, problem)
         else:
             posterior = absorb(problem, old.whitened, old.posterior).settled()
-            predictor = Predictor(old.features, old.whitened, posterior, None, old.chunk_size)
+            predictor = replace(old, posterior=posterior)
         ranges = self.ranges
         if ranges is not None:
             ends = zip(ranges, data.X.min(0).tolist(), data.X.max(0).tolist(), strict=True)

@@ -81,20 +81,24 @@ class Conformal:
         order = np.argsort(pit, kind="stable")
         return cls(pit[order], None if weights is None else weights[order])
 
-    def _shares(self) -> Array:
-        """The share of rows below each value, with 0 first and 1 last."""
+    def _knots(self) -> tuple[Array, Array]:
+        """The share of rows below each value, and the values; both rise from 0 to 1.
+
+        A part of 1/(n + 1) of the values is the share itself: equal values, as of rows without errors, leave no interval empty.
+        """
         w = np.ones(len(self.pit)) if self.weights is None else self.weights
-        return np.concatenate(([0.0], np.cumsum(w) / (w.sum() + w.mean()), [1.0]))
+        shares = np.concatenate(([0.0], np.cumsum(w) / (w.sum() + w.mean()), [1.0]))
+        values = np.concatenate(([0.0], self.pit, [1.0]))
+        return shares, values + (shares - values) / (len(w) + 1)
 
     def level(self, p: Array) -> Array:
         """The level of the model that has the calibrated level p."""
-        level = np.interp(p, self._shares(), np.concatenate(([0.0], self.pit, [1.0])))
-        return level.clip(_SMALLEST, 1 - _SMALLEST)
+        return np.interp(p, *self._knots()).clip(_SMALLEST, 1 - _SMALLEST)
 
     def probability(self, u: Array) -> Array:
         """The calibrated level of the model's level u."""
-        knots, first = np.unique(np.concatenate(([0.0], self.pit, [1.0])), return_index=True)
-        return np.interp(u, knots, self._shares()[first])
+        shares, values = self._knots()
+        return np.interp(u, values, shares)
 
 
 def uneven(pit: Array, weights: Array | None) -> bool:
@@ -117,6 +121,7 @@ class Predictive:
     target: Target
     errors: Array | None = None  #: known noise variances of the new rows, in model units, [P, n]
     calibration: tuple[Conformal, ...] = ()  #: one for each target, or none
+    varying: Array | None = None  #: the noise variance of each row, [P, n], where it is not that of `noise`
 
     def mean(self) -> Array:
         """E y, [n, P]."""
@@ -184,12 +189,14 @@ class Predictive:
         return f + np.sqrt(variance.clip(min=0.0)) * generator.standard_normal(f.shape)
 
     def _variance(self) -> Array:
-        return self.variance_f + self.noise.variance + (0.0 if self.errors is None else self.errors)
+        noise = self.noise.variance if self.varying is None else self.varying
+        return self.variance_f + noise + (0.0 if self.errors is None else self.errors)
 
     def _parts(self) -> tuple[Array, Array]:
         """Variances [P, n, k] and weights [k] of the mixture of Gaussians that z has."""
         parts, log_weights = self.noise.mixture()
         base = self.variance_f if self.errors is None else self.variance_f + self.errors
+        parts = parts if self.varying is None else self.varying[..., None]
         return base[..., None] + parts, np.exp(log_weights)
 
     def _cdf(self, z: Array) -> Array:
@@ -210,22 +217,31 @@ class Predictive:
         scale = self.target.scale[:, None]
         v = self._variance() * scale**2
         with np.errstate(over="ignore"):
-            mean = np.exp(self.mean_f * scale + self.target.centre[:, None] + 0.5 * v).clip(max=_LARGEST)
-            return mean, (mean * np.sqrt(np.expm1(v))).clip(max=_LARGEST)
+            mean = np.exp(self.mean_f * scale + self.target.centre[:, None] + 0.5 * v).clip(1 / _LARGEST, _LARGEST)
+            return mean, (mean * np.sqrt(np.expm1(v))).clip(1 / _LARGEST, _LARGEST)
 
     def _warped(self) -> tuple[Array, Array]:
         """Mean and standard deviation of y as a piecewise linear function of z."""
         variances, weights = self._parts()
         mean, std = np.empty_like(self.mean_f), np.empty_like(self.mean_f)
-        for i, warp in enumerate(self.target.warps):
+        for i, original in enumerate(self.target.warps):
+            unit = (
+                float(np.ptp(original.values)) or 1.0
+            )  # squares of tiny and huge targets would leave the range of floats
+            warp = Warp(original.values / unit, original.scores)
+            slopes = np.diff(warp.values) / np.diff(warp.scores)
+            least = np.append(slopes, 1 / warp.slope).min()  # y has at least this share of the variance of z
             centre = self.mean_f[i] * self.target.scale[i] + self.target.centre[i]
             for rows in (slice(start, start + _ROWS) for start in range(0, len(centre), _ROWS)):
                 first, second = 0.0, 0.0
                 for k, weight in enumerate(weights):
                     moments = _warped_moments(warp, centre[rows], np.sqrt(variances[i, rows, k]) * self.target.scale[i])
                     first, second = first + weight * moments[0], second + weight * moments[1]
-                mean[i, rows] = warp.inverse(centre[rows]) + first
-                std[i, rows] = np.sqrt(np.maximum(second - first**2, 0.0))  # rounding may make it negative
+                variance = weights @ variances[i, rows].T * self.target.scale[i] ** 2
+                mean[i, rows] = (warp.inverse(centre[rows]) + first) * unit
+                std[i, rows] = (
+                    np.sqrt(np.maximum(second - first**2, least**2 * variance)) * unit
+                )  # rounding may cancel all
         return mean, std
 
 

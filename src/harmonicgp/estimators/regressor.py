@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from harmonicgp.symmetry.options import RegressionOptions, check_options, fresh_
 from harmonicgp.symmetry.settings import ModelSettings
 from harmonicgp.tables.columns import Array
 from harmonicgp.tables.preprocessing import RegressionPreprocessing
+from harmonicgp.tables.targets import constant_notes
 
 #: Up to this many rows `sample_y` draws from the covariance.
 MAX_DRAWN = 2_000
@@ -106,7 +108,9 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
         settings = ModelSettings.of(self, preprocessing, len(data), start)
         model, held_out = fit_model(data, settings, keep_out=self.calibration == "conformal")
         model = validate_regression(model, held_out, data, rows.y, preprocessing.target, self.calibration)
-        self._set_fitted(preprocessing, compare_noise(model, data, preprocessing.target_names))
+        model = compare_noise(model, data, preprocessing.target_names)
+        notes = [*model.notes, *constant_notes(rows.y, preprocessing.target_names)]
+        self._set_fitted(preprocessing, replace(model, notes=notes))
         self._set_names(reader)
         return self
 
@@ -181,7 +185,9 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
         for _, rows in self._batches(X):
             f = self.model_.joint_draws(rows, n_samples, generator) if paths is None else paths(rows)
             if noise:
-                f = self._predictive(np.zeros(f.shape[1:]), np.zeros(f.shape[1:])).sample_noise(f, generator)
+                none = np.zeros(f.shape[1:])
+                predictive = self._predictive(none, none, varying=self.model_.noise_variances(rows))
+                f = predictive.sample_noise(f, generator)
             y = np.moveaxis(self.preprocessing_.target.inverse(np.moveaxis(f, 1, 0)), 0, 1)
             parts.append(np.moveaxis(y, (0, 1, 2), (2, 1, 0)))  # [n, P, samples]
         draws = np.concatenate(parts)
@@ -212,16 +218,17 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
         """The values of functions of the predictive distribution and of the row numbers, for all rows of X in one pass."""
         errors, parts = self._errors(X, noise_std), []
         for part, rows in self._batches(X):
-            predictive = self._predictive(*self.model_.moments(rows), None if errors is None else errors[:, part])
+            known = None if errors is None else errors[:, part]
+            predictive = self._predictive(*self.model_.moments(rows), known, self.model_.noise_variances(rows))
             parts.append([function(predictive, part) for function in functions])
         values = [self.preprocessing_.shape(np.concatenate(arrays)) for arrays in zip(*parts, strict=True)]
         return values[0] if len(values) == 1 else tuple(values)
 
-    def _predictive(self, mean: Array, variance: Array, errors: Array | None = None) -> Predictive:
-        model = self.model_
-        return Predictive(
-            mean, variance, Noise.of(model.likelihood), self.preprocessing_.target, errors, model.calibration
-        )
+    def _predictive(
+        self, mean: Array, variance: Array, errors: Array | None = None, varying: Array | None = None
+    ) -> Predictive:
+        model, target = self.model_, self.preprocessing_.target
+        return Predictive(mean, variance, Noise.of(model.likelihood), target, errors, model.calibration, varying)
 
     def _covariance(self, X: Any, noise_std: Any) -> tuple[Array, Array]:
         rows, errors = self._encode(X), self._errors(X, noise_std)
@@ -233,8 +240,10 @@ class HarmonicGPRegressor(RegressorMixin, TableEstimator, RegressionOptions):
                 f"the covariance of {len(rows)} rows is too large: pass at most {MAX_COVARIANCE} rows, or use sample_y."
             )
         mean, cov = self.model_.covariance(rows)
-        K = cov + Noise.of(self.likelihood_).variance * np.eye(len(rows))
+        varying, diagonal = self.model_.noise_variances(rows), np.arange(len(rows))
+        K = cov.copy()
+        K[:, diagonal, diagonal] += Noise.of(self.likelihood_).variance if varying is None else varying
         if errors is not None:
-            K[:, np.arange(len(rows)), np.arange(len(rows))] += errors
+            K[:, diagonal, diagonal] += errors
         K = K * target.scale[:, None, None] ** 2
         return self.preprocessing_.shape(target.inverse(mean).T), K[0] if self.preprocessing_.flat else K

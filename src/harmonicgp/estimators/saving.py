@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,15 +14,18 @@ import torch
 from torch import Tensor
 
 from harmonicgp.actions import Action
+from harmonicgp.backend.threads import stop_spinning
 from harmonicgp.estimators.model import FittedModel
+from harmonicgp.estimators.plausible import check_constraints, check_finite, check_model, check_plain
 from harmonicgp.estimators.predictive import Conformal
 from harmonicgp.features import Features, HarmonicFeatures, SparseFeatures
 from harmonicgp.features.neighbours import Neighbourhood, ObservedRows
 from harmonicgp.inference.closed_form import StreamedPosterior
+from harmonicgp.inference.local_noise import LocalNoise
 from harmonicgp.inference.neighbours import NeighbourPredictor
 from harmonicgp.inference.posterior import Family, Posterior
 from harmonicgp.inference.prediction import Predictor
-from harmonicgp.io.container import ModelFileError, read_container
+from harmonicgp.io.container import UNREADABLE, ModelFileError, read_container
 from harmonicgp.io.specs import (
     action_spec,
     build_action,
@@ -71,10 +74,11 @@ class ModelFile:
 
 def read_model(path: str | Path) -> ModelFile:
     """The content of a model file, with tensors on the CPU."""
+    stop_spinning()
     container = read_container(Path(path), "model", FORMAT)
     try:
         return unpack(container.header, container.tensors)
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError, RuntimeError) as error:
+    except UNREADABLE as error:
         reason = " ".join(f"{error!r}".split())  # errors of PyTorch may have several lines
         raise ModelFileError(f"{path} is not a model that this version of harmonicgp can read: {reason}") from error
 
@@ -110,11 +114,13 @@ def unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ModelFil
 
 
 def _unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ModelFile:
+    check_finite(tensors)
     arguments = _read_arguments(header["arguments"], tensors)
     options = _OPTIONS[header["estimator"]](**arguments)
     plain = dict(header["plain"])
     if not plain.keys() <= {*_PLAIN, *_OTHERS}:
         raise KeyError(sorted(plain.keys() - {*_PLAIN, *_OTHERS})[0])
+    check_plain(plain)
     columns = {"table": header["table"], "names": plain["encoded_names_"], "kinds": header["column_kinds"]}
     encoding = ColumnEncoding.from_state(columns, image_size(options.columns))
     preprocessing = _unpack_targets(options, encoding, plain, header, tensors)
@@ -122,6 +128,7 @@ def _unpack(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> ModelFi
     values |= {field: plain[name] for name, field in _PLAIN.items() if name in plain}
     calibration = tuple(Conformal(*tensors[f"calibration.{i}"].numpy()) for i in range(header.get("calibration", 0)))
     model = _unpack_model(header, tensors, {**values, "calibration": calibration, "bound": bound_of(options)})
+    check_model(model, preprocessing, plain["n_features_in_"], header["feature_names"])
     return ModelFile(
         header["estimator"], arguments, preprocessing, model, plain["n_features_in_"], header["feature_names"]
     )
@@ -156,6 +163,12 @@ def _pack_model(model: FittedModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
         observed = predictor.neighbourhood.observed
         header["neighbours"] = predictor.neighbourhood.k
         tensors |= {"rows.X": observed.X, "rows.y": observed.y, "rows.noise": observed.noise}
+    if (local := predictor.local_noise) is not None:
+        numbers = {"k": local.k, "strength": local.strength, "scale": local.scale}
+        header["local_noise"] = {"by_kernel": local.kernel is not None, **numbers}
+        tensors["noise.excess"] = local.excess
+        if not torch.equal(local.X, tensors.get("rows.X", Z)):
+            tensors["noise.X"] = local.X
     return header, tensors
 
 
@@ -163,8 +176,9 @@ def _unpack_model(header: Mapping[str, Any], tensors: Mapping[str, Tensor], valu
     if {"float32": torch.float32, "float64": torch.float64}[header["dtype"]] != tensors["Z"].dtype:
         raise ValueError(f"dtype {header['dtype']} of inducing inputs in {tensors['Z'].dtype}")
     kernel, likelihood = build_kernel(header["kernel"]), build_likelihood(header["likelihood"])
-    kernel.load_state_dict(_tensors(tensors, "kernel."))
-    likelihood.load_state_dict(_tensors(tensors, "likelihood."))
+    for module, prefix in ((kernel, "kernel."), (likelihood, "likelihood.")):
+        check_constraints(module, _tensors(tensors, prefix))
+        module.load_state_dict(_tensors(tensors, prefix))
     action = build_action(header["features"].get("action"))
     features = _features(header["features"], kernel, action, tensors["Z"])
     stacks, family = range(header["posterior"]["stacks"]), header["posterior"]["family"]
@@ -181,6 +195,7 @@ def _unpack_model(header: Mapping[str, Any], tensors: Mapping[str, Tensor], valu
         observed.check(features.inducing_dim)
         neighbourhood = Neighbourhood.of(predictor.features.view.kernel, observed, int(header["neighbours"]))  # type: ignore[attr-defined]
         predictor = NeighbourPredictor.of(predictor, neighbourhood)
+    predictor = replace(predictor, local_noise=_local_noise(header, tensors, kernel))
     return FittedModel(
         inputs=Inputs.from_state(header["inputs"], _arrays(tensors, "inputs.")),
         predictor=predictor,
@@ -189,6 +204,20 @@ def _unpack_model(header: Mapping[str, Any], tensors: Mapping[str, Tensor], valu
         choice=SymmetryChoice.from_state(header["symmetry"], action),
         **values,
     )
+
+
+def _local_noise(
+    header: Mapping[str, Any], tensors: Mapping[str, Tensor], kernel: gpytorch.kernels.Kernel
+) -> LocalNoise | None:
+    spec = header.get("local_noise")
+    if spec is None:
+        return None
+    rows = tensors.get("rows.X", tensors["Z"])
+    X, excess = tensors.get("noise.X", rows), tensors["noise.excess"]
+    if X.shape[1:] != rows.shape[1:] or len(excess) != len(tensors["posterior.mean.0"]):
+        raise ValueError("rows of a local noise whose shapes do not fit the model")
+    k, strength, scale = int(spec["k"]), float(spec["strength"]), float(spec["scale"])
+    return LocalNoise.of(kernel if spec["by_kernel"] else None, X, excess, k, strength, scale)
 
 
 def _pack_targets(

@@ -34,7 +34,8 @@ def validate_regression(
     rows, noise = held_out.rows.cpu().numpy(), Noise.of(model.likelihood)
     mean, variance = held_out.mean.double().cpu().numpy(), held_out.variance.double().cpu().numpy()
     errors = None if data.noise is None else np.broadcast_to(data.noise[rows], mean.shape)
-    predictive, observed = Predictive(mean, variance, noise, target, errors), y[rows]
+    varying = None if held_out.noise is None else held_out.noise.double().cpu().numpy()
+    predictive, observed = Predictive(mean, variance, noise, target, errors, varying=varying), y[rows]
     pit = predictive.cdf(observed)
     weights = None if held_out.counts is None else held_out.counts.double().cpu().numpy()
 

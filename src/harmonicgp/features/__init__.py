@@ -1,7 +1,7 @@
 """Approximations as whitened block features plus a residual."""
 
 from harmonicgp.features.base import Features, KernelView, PointKernel, Whitened
-from harmonicgp.features.evaluation import DenseEvaluation, Evaluation, Stacks
+from harmonicgp.features.evaluation import DenseEvaluation, Evaluation
 from harmonicgp.features.harmonic import HarmonicFeatures
 from harmonicgp.features.longitude import GlobeGrid, LongitudeFeatures
 from harmonicgp.features.orthogonal import OrthogonalFeatures
@@ -22,7 +22,6 @@ __all__ = [
     "PointKernel",
     "Residual",
     "SparseFeatures",
-    "Stacks",
     "WaveEvaluation",
     "Whitened",
 ]

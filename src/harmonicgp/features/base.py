@@ -30,7 +30,16 @@ Piece: TypeAlias = tuple[tuple[Any, ...], Any]
 
 
 class KernelView(Protocol):
-    """The interface of kernels for features. z and x may be points of different spaces (patches and images)."""
+    """The interface of kernels for features. z and x may be points of different spaces (patches and images).
+
+    Examples:
+        >>> from harmonicgp.features import SparseFeatures
+        >>> class InnerProduct:
+        ...     zz = zx = lambda self, z, x: z @ x.mT
+        ...     xx = lambda self, x: x.square().sum(-1)
+        >>> SparseFeatures(InnerProduct(), torch.eye(2))(torch.ones(3, 2)).residual.variance.max() < 1e-4
+        tensor(True)
+    """
 
     def zz(self, z1: Tensor, z2: Tensor) -> Tensor:
         """k(z, z'), [..., m1, m2]."""
@@ -104,6 +113,13 @@ class Whitened(ABC):
     """Features after their factorisations, ready to be evaluated on any number of batches.
 
     The parameters must not change in between: an evaluation then raises a `RuntimeError`.
+
+    Examples:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.features import SparseFeatures
+        >>> whitened = SparseFeatures(RBFKernel(), torch.randn(4, 2)).whiten()
+        >>> whitened(torch.randn(5, 2)).cells, whitened(torch.randn(7, 2)).cells
+        ((5,), (7,))
     """
 
     view: KernelView
@@ -135,6 +151,15 @@ class Features(torch.nn.Module, ABC):
     """Block features with their parameters, those of the kernel and the inducing inputs.
 
     `docs/design/house.md` shows how to write your own class.
+
+    Examples:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.features import OrthogonalFeatures
+        >>> features = OrthogonalFeatures(RBFKernel(), torch.randn(4, 2), torch.randn(3, 2))
+        >>> features.shapes, features.n_features, [tuple(Z.shape) for Z in features.inducing()]
+        (((1, 4), (1, 3)), 7, [(4, 2), (3, 2)])
+        >>> features(torch.randn(5, 2)).residual.variance.shape
+        torch.Size([5])
     """
 
     def __init__(self, kernel: gpytorch.kernels.Kernel | KernelView) -> None:

@@ -77,7 +77,15 @@ class Roots:
 
 
 class Evaluation(ABC):
-    """The features of some rows, and their residual."""
+    """The features of some rows, and their residual. P counts outputs, F features, and n or `cells` rows.
+
+    Examples:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.features import SparseFeatures
+        >>> evaluation = SparseFeatures(RBFKernel(), torch.randn(4, 2))(torch.randn(5, 2))
+        >>> evaluation.project(torch.ones(1, 4)).shape, evaluation.accumulate(torch.ones(1, 5)).shape
+        (torch.Size([1, 5]), torch.Size([1, 4]))
+    """
 
     residual: Residual
 

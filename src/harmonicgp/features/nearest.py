@@ -1,4 +1,4 @@
-"""Which rows are near: tables of neighbours, and tiles of rows that are near each other."""
+"""Nearest rows: tables of neighbours, and tiles of rows that are near each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 TREE_DIMENSIONS = 9.0
 #: Points above which distances to all take too long: a tree then finds near ones, not always the nearest.
 LARGE = 100_000
-#: How much farther than the nearest a near one may be there, as a share of the distance; in fact it is a few per cent.
+#: How much farther than the nearest point a point found there may be, as a share of the distance. In practice: a few per cent.
 SLACK = 3.0
 
 
@@ -32,7 +32,7 @@ class Neighbours:
         return self.rows.shape[1]
 
     def part(self, rows: Tensor | slice) -> Neighbours:
-        """Those of some of the rows."""
+        """The neighbours of some of the rows."""
         return Neighbours(self.rows[rows], self.present[rows])
 
 
@@ -66,7 +66,7 @@ class NearestIndex:
         return torch.from_numpy(np.asarray(found, dtype=np.int64)).to(self.points.device)
 
     def nearest(self, queries: Tensor, k: int) -> Neighbours:
-        """The k nearest points to each query [n, D]; all of them where there are fewer."""
+        """The k nearest points to each query [n, D], or all points if there are fewer."""
         k = min(k, len(self.points))
         if k == 0 or len(queries) == 0:
             return _none(len(queries), k, queries.device)
@@ -75,22 +75,22 @@ class NearestIndex:
 
 
 def dimensions(points: np.ndarray[Any, Any]) -> float:
-    """How many dimensions the points [N, D] spread over evenly: (sum of variances)^2 / sum of their squares, rotated."""
+    """The effective dimension of points [N, D]: (sum of e)^2 / sum of e^2 for the eigenvalues e of their covariance."""
     some = points[:: max(1, len(points) // 10_000)].astype(np.float64)
     values = np.linalg.eigvalsh(np.atleast_2d(np.cov(some.T))) if len(some) > 1 else np.zeros(1)
     return float(values.sum() ** 2 / max(float((values**2).sum()), 1e-300))
 
 
 def earlier(points: Tensor, k: int, start: int = 0) -> Neighbours:
-    """Of each point [N, D] from number `start` on the k nearest among those before it; fewer for the first few."""
+    """For each point [N, D] from number `start` on, the k nearest of the points before it; the first few have fewer."""
     return nearest_below(points, points[start:], torch.arange(start, len(points), device=points.device), k)
 
 
 def nearest_below(points: Tensor, queries: Tensor, below: Tensor, k: int, spare: int = 16) -> Neighbours:
-    """Of each query [n, D] the k nearest among the points [N, D] with a number smaller than `below` [n], which does not fall.
+    """For each query [n, D], the k nearest of the points [N, D] with a number smaller than `below` [n], which must not decrease.
 
-    Points come in random order. The queries of the second half of the first points are searched among all of these: about half
-    of what is near is allowed. Then the points are halved. `spare` more than 2 k are looked at, so that most queries find k.
+    Points are in random order. The queries with the largest `below` are searched among all points: about half of the nearest
+    ones are allowed. Then the points are halved. Each search finds 2 k + `spare` points, so that most queries get k.
     """
     k = min(k, max(int(below.max()), 0)) if len(below) else 0
     table = _none(len(queries), k, points.device)

@@ -1,7 +1,7 @@
-"""The residual given its neighbours: a row becomes again a row of features with a noise of its own.
+"""The residual given its neighbours: a row is again a row of features, with its own noise.
 
-Given v, the residual e = f - a'v is a Gaussian process with kernel c(x, x') = k(x, x') - sum_b a_b(x)'a_b(x'). The rows stand in
-an order, and N are the k nearest before row i (any rows for a new point). With C = c + diag(noise):
+Given v, the residual e = f - a'v is a Gaussian process with kernel c(x, x') = k(x, x') - sum_b a_b(x)'a_b(x'). The rows have
+an order, and N are the k nearest rows before row i (for a new point: of all rows). With C = c + diag(noise):
 
     w = C_NN^{-1} c_Ni     a~ = a_i - A_N w     y~ = y_i - w'y_N     d = c_ii - c_iN w + noise_i
 
@@ -26,13 +26,13 @@ from harmonicgp.features.nearest import NearestIndex, Neighbours, tiles
 from harmonicgp.features.residual import IndependentResidual
 from harmonicgp.kernels.metric import metric_coordinates
 
-#: Numbers of features gathered at a time: a buffer of this size stays in the cache, and its memory is used again.
+#: Numbers of features gathered at a time: a buffer of this size stays in the cache, and its memory is reused.
 GATHERED = 1 << 22
 #: Numbers of covariances that are factorised at a time.
 FACTORED = 1 << 20
-#: Numbers of features that are held for all rows at most (1 GB in float32).
+#: The most numbers of features that are stored for all rows (1 GB in float32).
 HELD = 1 << 28
-#: Where new points are more than this part of the observed rows, those are evaluated once for all of them.
+#: For at least one new point per this many observed rows, all observed rows are evaluated once.
 MANY = 8
 
 
@@ -43,7 +43,7 @@ class ObservedRows:
     X: Tensor  #: [N, d]
     y: Tensor  #: [P, N], less the mean function
     noise: Tensor  #: the noise variance of each row, [N]
-    features: Tensor | None = None  #: their features [N, F], where they are held to be used several times
+    features: Tensor | None = None  #: their features [N, F], if they are stored for reuse
 
     def __len__(self) -> int:
         return len(self.X)
@@ -64,7 +64,7 @@ class ObservedRows:
 
     @torch.no_grad()
     def with_features(self, whitened: Whitened) -> ObservedRows:
-        """The same with its features held, where they fit in memory."""
+        """The same rows with their features stored, if these fit into memory."""
         F = sum(blocks * f for blocks, f in whitened.dense(self.X[:1]).shapes)
         if len(self) * F > HELD:
             return self
@@ -73,10 +73,10 @@ class ObservedRows:
 
 @dataclass(frozen=True)
 class Weights:
-    """How the residual at n points follows from its neighbours."""
+    """The weights of the neighbours in the residual at n points."""
 
     values: Tensor  #: w, [n, k] in float64; zero where there is no neighbour
-    variance: Tensor  #: what is left, c_ii - c_iN w, [n] in float64
+    variance: Tensor  #: of the residual given its neighbours, c_ii - c_iN w, [n] in float64
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class ResidualCovariances:
     cross: Tensor  #: c_Ni, [n, k]; zero where there is no neighbour
     prior: Tensor  #: c_ii, [n]
     present: Tensor  #: [n, k]
-    rounding: Tensor  #: the least that is added to the diagonal, [n]
+    rounding: Tensor  #: the smallest jitter on the diagonal, [n]
 
     def weights(self, noise: Tensor) -> Weights:
         """The weights for noise variances [n, k] of the neighbours."""
@@ -107,7 +107,7 @@ class ResidualCovariances:
 
     @classmethod
     def joined(cls, parts: Sequence[ResidualCovariances]) -> ResidualCovariances:
-        """Those of all points."""
+        """The covariances of all points, from those of parts."""
         return cls(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(cls)))
 
 
@@ -115,11 +115,11 @@ class ResidualCovariances:
 class Conditioned:
     """Points given their neighbours."""
 
-    evaluation: DenseEvaluation  #: a~, and the variance of the residual that the neighbours leave
+    evaluation: DenseEvaluation  #: a~, and the variance of the residual given the neighbours
     neighbours: Neighbours
     weights: Tensor  #: w, [n, k] in float64
     offset: Tensor  #: w'y_N, [P, n]
-    covariances: ResidualCovariances | None = None  #: from which w follows at any noise, where they are kept
+    covariances: ResidualCovariances | None = None  #: give w at any noise variance; stored on request
 
     def mix(self, values: Tensor) -> Tensor:
         """w'values_N of values [P, N] at the observed rows: [P, n]."""
@@ -131,7 +131,7 @@ def condition(
 ) -> Conditioned:
     """Points x [n, d] given their neighbours among the observed rows; differentiable in features, kernel and noise.
 
-    With `keep` the result has the covariances of the residual too.
+    With `keep` the result also has the covariances of the residual.
     """
     if neighbours.k == 0:
         none = x.new_zeros(len(x), 0).double()
@@ -168,7 +168,7 @@ def residual_covariances(
 ) -> ResidualCovariances:
     """Covariances of the residual at points x [n, d] and their neighbours `near` [n, k, d].
 
-    `features` are a(x) [n, F] and those of the neighbours [n, k, F]. Without them the residual is all of f.
+    `features` are a(x) [n, F] and those of the neighbours [n, k, F]. Without features the residual is f itself.
     """
     wide, alone = near.double(), x.double()[:, None]
     K, cross, prior = view.zx(wide, wide), view.zx(alone, wide)[:, 0], view.zx(alone, alone)[:, 0, 0]
@@ -183,7 +183,7 @@ def residual_covariances(
 
 
 def factor(C: Tensor, jitter: Tensor) -> Tensor:
-    """The Cholesky factors of C [n, k, k], with jitter [n] on the diagonal that grows where there is none."""
+    """The Cholesky factors of C [n, k, k] with jitter [n] on the diagonal, which is raised where the factorisation fails."""
     for _ in range(9):
         raised = C.clone()
         raised.diagonal(dim1=-2, dim2=-1).add_(jitter[:, None])
@@ -198,7 +198,7 @@ def factor(C: Tensor, jitter: Tensor) -> Tensor:
 
 
 def stacked(A: Tensor, variance: Tensor, shapes: Shapes) -> DenseEvaluation:
-    """Features [n, F] in stacks [blocks, f, n]."""
+    """Features [n, F] as an evaluation with stacks [blocks, f, n]."""
     stacks, start = [], 0
     for blocks, f in shapes:
         stacks.append(A[:, start : start + blocks * f].mT.unflatten(0, (blocks, f)))
@@ -208,7 +208,7 @@ def stacked(A: Tensor, variance: Tensor, shapes: Shapes) -> DenseEvaluation:
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """The observed rows as new points see them: each is given the k nearest."""
+    """The observed rows, for the prediction of new points: each point is conditioned on the k nearest rows."""
 
     observed: ObservedRows
     k: int
@@ -217,11 +217,11 @@ class Neighbourhood:
 
     @classmethod
     def of(cls, kernel: gpytorch.kernels.Kernel, observed: ObservedRows, k: int) -> Neighbourhood:
-        """Near is what the kernel says, at its present lengthscales."""
+        """Distances are in the metric of the kernel, at its current lengthscales."""
         return cls(observed, k, kernel, NearestIndex(metric_coordinates(kernel, observed.X)))
 
     def pieces(self, whitened: Whitened, x: Tensor, size: int) -> Iterator[tuple[Tensor, Conditioned]]:
-        """Points x [n, d] given their neighbours: row numbers and what belongs there, rows near each other together."""
+        """Points x [n, d] conditioned on their neighbours, in pieces of near points, each with the row numbers of its points."""
         points = metric_coordinates(self.kernel, x)
         table, observed = self.index.nearest(points, self.k), self.observed
         if MANY * len(x) > len(observed):

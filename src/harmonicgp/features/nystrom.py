@@ -31,7 +31,16 @@ def minimise_trace_error(
 ) -> list[float]:
     """Move the inducing inputs by Adam to reduce the trace error. Returns the mean residual variance at every step.
 
-    The inducing inputs are changed in place, to the best ones of all steps. Hyper-parameters stay unchanged.
+    X is [n, d]. The inducing inputs are changed in place, to the best ones of all steps. Hyper-parameters stay unchanged.
+
+    Examples:
+        >>> import torch
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.features import SparseFeatures
+        >>> X = torch.linspace(-1, 1, 50)[:, None]
+        >>> curve = minimise_trace_error(SparseFeatures(RBFKernel(), X[:3]), X, steps=20)
+        >>> len(curve), curve[-1] < curve[0]
+        (21, True)
     """
     check_points(X, "X")
     steps = whole_number(steps, "steps", 1)

@@ -13,7 +13,16 @@ from torch import Tensor
 
 
 class Residual(Protocol):
-    """The residual of f at some rows."""
+    """The residual of f at some rows.
+
+    Examples:
+        >>> import torch
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.features import SparseFeatures
+        >>> residual = SparseFeatures(RBFKernel(), torch.zeros(1, 2))(torch.randn(5, 2)).residual
+        >>> residual.variance.shape, residual.cost(torch.tensor(0.1), tight=True).shape
+        (torch.Size([5]), torch.Size([5]))
+    """
 
     @property
     def variance(self) -> Tensor:

@@ -113,6 +113,15 @@ class WaveEvaluation(Evaluation):
     The blocks are those of the cosines of t = 0 .. t_max, then those of the sines of t = 1 .. n_sines. Off the lattice of
     longitudes A is complex, and the features are Re(A_t w_t) and Im(A_t w_t) for the wave w_t = cos + i sin. Such an evaluation
     can predict, but has no Gram matrices and no gradient.
+
+    Examples:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.features import GlobeGrid, LongitudeFeatures
+        >>> from harmonicgp.kernels import GlobeKernel
+        >>> features = LongitudeFeatures(GlobeKernel(RBFKernel()), torch.linspace(-80, 80, 5), t_max=3)
+        >>> evaluation = features(GlobeGrid(torch.linspace(-60, 60, 4).double(), 45 * torch.arange(8.0).double()))
+        >>> evaluation.cells, evaluation.project(torch.ones(1, features.n_features)).shape
+        ((4, 8), torch.Size([1, 4, 8]))
     """
 
     A: Tensor  #: [T, m, rows]

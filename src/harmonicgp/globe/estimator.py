@@ -27,20 +27,23 @@ from harmonicgp.globe.grids import GridAxes, GridData, read_grid, to_dataarray
 from harmonicgp.globe.options import Options
 from harmonicgp.globe.reading import are_points, check_points, check_values, read
 from harmonicgp.globe.routes import FittedField, fit_field
-from harmonicgp.io.container import ModelFileError, read_container, write_container
+from harmonicgp.io.container import UNREADABLE, ModelFileError, read_container, write_container
+from harmonicgp.io.fields import has_type
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.tables.columns import Array
 
 #: The kind and the version of a model file.
 KIND, FORMAT = "globe", 1
-#: Fitted attributes that a file holds as plain values.
 #: Waves that miss more than this share of the variance give no error bars unless asked.
 LARGEST_MISSED = 0.05
 WAYS_OUT = "Use HarmonicGPField for a region, neighbours=40, or larger n_inducing=, t_max= or memory=."
-_PLAIN = (
-    "notes_", "seconds_", "history_", "kernels_", "name_", "units_", "elbo_", "lengthscale_", "field_std_", "noise_std_",
-    "n_inducing_", "t_max_", "kernel_", "n_features_", "residual_share_",
-)  # fmt: skip
+#: Fitted attributes that a file holds as plain values, with their types where others would do harm.
+_PLAIN: dict[str, Any] = dict.fromkeys(
+    ("seconds_", "history_", "kernels_", "elbo_", "lengthscale_", "field_std_", "n_features_", "residual_share_"), Any
+) | {
+    "notes_": list[str], "name_": str | None, "units_": str | None, "noise_std_": float, "n_inducing_": int | None,
+    "t_max_": int | None, "kernel_": str | None,
+}  # fmt: skip
 
 
 @dataclass(eq=False, repr=False)
@@ -341,13 +344,16 @@ class HarmonicGPGlobe(BaseEstimator):
         container = read_container(Path(path), KIND, FORMAT)
         try:
             return cls._from_file(container.header, container.tensors)
-        except (KeyError, TypeError, IndexError, AttributeError, ValueError, RuntimeError) as error:
+        except UNREADABLE as error:
             reason = " ".join(f"{error!r}".split())
             raise ModelFileError(f"{path} is not a model that this version of harmonicgp can read: {reason}") from error
 
     @classmethod
     def _from_file(cls, header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
         options, axes, plain = Options.of(header["arguments"]), None, dict(header["plain"])
+        wrong = [name for name, value in plain.items() if not has_type(value, _PLAIN[name])]
+        if wrong:
+            raise TypeError(", ".join(wrong))
         if "axes.latitudes" in tensors:
             latitudes, longitudes = (tensors[f"axes.{name}"].numpy() for name in ("latitudes", "longitudes"))
             axes = GridAxes(latitudes, longitudes, header["order"])

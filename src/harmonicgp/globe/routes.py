@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from harmonicgp.backend.threads import stop_spinning
 from harmonicgp.globe.cells import CellTable
 from harmonicgp.globe.fields import Points
 from harmonicgp.globe.fitted_cells import FittedCells, fit_cells
@@ -33,6 +34,7 @@ MOST_ROWS = 1_000_000
 
 def fit_field(data: GridData | Points | CellTable, options: Options) -> tuple[FittedField, dict[str, Any]]:
     """Fit the data of `globe.reading.read`. Also returns further fitted attributes of the estimator."""
+    stop_spinning()
     if isinstance(data, CellTable):
         return fit_cells(data, options)
     required = bool(options.neighbours)

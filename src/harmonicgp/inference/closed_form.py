@@ -34,7 +34,17 @@ MAX_EXACT_DEVIATIONS = 2048
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """The optimal posterior at a noise variance and an output scale, and the bound there."""
+    """The optimal posterior at a noise variance and an output scale, and the bound there.
+
+    Examples:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.features import SparseFeatures
+        >>> from harmonicgp.inference import EvaluationStatistics
+        >>> X = torch.linspace(0, 1, 10)[:, None]
+        >>> form = closed_form(EvaluationStatistics.of(SparseFeatures(RBFKernel(), X[::3])(X), X.sin().mT), s2=0.1)
+        >>> form.posterior.mean_vector().shape, form.bound < 0
+        (torch.Size([1, 4]), True)
+    """
 
     posterior: Any  #: a `Posterior` from the statistics of a table, a `RootPosterior` from those of an evaluation
     bound: float  #: the collapsed bound of all data
@@ -154,6 +164,16 @@ def joint_deviations(
     With independent blocks a hole in a map is no less certain than the rest of its row; with the joint posterior it is. Up to
     `MAX_EXACT_DEVIATIONS` features the result is exact. Above, it has n random deviations: each is a sample of the prior minus
     the posterior mean given data sampled from it.
+
+    Examples:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.features import SparseFeatures
+        >>> from harmonicgp.inference import EvaluationStatistics
+        >>> X = torch.linspace(0, 1, 10)[:, None]
+        >>> statistics = EvaluationStatistics.of(SparseFeatures(RBFKernel(), X[::3])(X), X.sin().mT)
+        >>> mu = closed_form(statistics, s2=0.1).posterior.mean_vector()
+        >>> joint_deviations(statistics, 0.1, mu).deviations.shape  # [S, F]
+        torch.Size([4, 4])
     """
     F, device = statistics.b.shape[-1], statistics.b.device
     generator = torch.Generator().manual_seed(seed)
@@ -188,6 +208,17 @@ class StreamedPosterior:
     The factors of the blocks are the preconditioner. The variances of n points are the solutions of n systems, solved
     together; each iteration is one pass over the training data. `kl` is that of the block posterior with the same mean, an
     upper bound on the joint posterior's part of the negative bound.
+
+    Examples:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.features import SparseFeatures
+        >>> from harmonicgp.inference import gather_statistics
+        >>> X, features = torch.linspace(0, 1, 10)[:, None], SparseFeatures(RBFKernel(), torch.rand(4, 1))
+        >>> sums = gather_statistics(features.whiten(), features.shapes, X, X.sin().mT)
+        >>> q = StreamedPosterior.of(closed_form(sums, s2=0.1).posterior, lambda v: v @ sums.S, s2=0.1)
+        >>> mean, variance = q.moments(features(X))
+        >>> mean.shape, variance.shape
+        (torch.Size([1, 10]), torch.Size([1, 10]))
     """
 
     blocks: Posterior  #: the block posterior with the same means

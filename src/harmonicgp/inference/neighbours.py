@@ -1,4 +1,4 @@
-"""Prediction where the residual is given its neighbours: f at a new point from the features and from the nearest rows."""
+"""Prediction with neighbours: f at a new point from the features and from the nearest rows."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from harmonicgp.features.evaluation import DenseEvaluation
 from harmonicgp.features.neighbours import Conditioned, Neighbourhood
 from harmonicgp.inference.prediction import Predictor, SamplePaths
 
-#: Rows at a time: those of a piece lie near each other and share neighbours.
+#: Points at a time: those of a piece are near each other and share neighbours.
 PIECE = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class NeighbourPredictor(Predictor):
-    """f at new points: mean a~'mu + w'y_N, variance a~' Lambda^{-1} a~ and what the neighbours leave of the residual."""
+    """f at new points: mean a~'mu + w'y_N, variance a~' Lambda^{-1} a~ plus that of the residual given the neighbours."""
 
     neighbourhood: Neighbourhood
 
@@ -43,15 +43,15 @@ class NeighbourPredictor(Predictor):
     @torch.no_grad()
     def means(self, x: Any) -> Tensor:
         """The mean alone, [P, n]."""
-        total = self.gathered(x, lambda _, given: self.posterior.mean(given.evaluation) + given.offset)
-        return total + self.prior_mean(x)
+        u = self.posterior.mean_vector()
+        return self.gathered(x, lambda _, given: given.evaluation.project(u) + given.offset) + self.prior_mean(x)
 
     @torch.no_grad()
     def covariance(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The mean [P, n] and the covariance [P, n, n] of f.
 
-        The error of f at one point, given v, is e - w'(e_N + noise). Its covariance with that at another is taken from the
-        kernel as it is, so that nothing is approximated beyond the choice of the neighbours.
+        Given v, the error of f at a point is e - w'(e_N + noise). The covariance of two such errors is computed from the kernel
+        itself, so nothing is approximated beyond the choice of the neighbours.
         """
         self.check(x)
         rows, parts = zip(*self.neighbourhood.pieces(self.whitened, x, PIECE), strict=True)
@@ -75,9 +75,10 @@ class NeighbourPredictor(Predictor):
 
     @torch.no_grad()
     def components(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The parts of f by block, and last what the neighbours say of the residual, [P, blocks + 1, n]; what is left [n].
+        """Means and variances of the parts of f, [P, blocks + 1, n], and the variance of the remaining residual, [n].
 
-        The neighbours' part is w'(y_N - A_N'v). Means add up to that of f (without the mean function); parts are correlated.
+        The last part is that of the neighbours, w'(y_N - A_N'v). The means add up to that of f (without the mean function). The
+        parts are correlated.
         """
         self.check(x)
         order = self.features.block_order
@@ -95,9 +96,9 @@ class NeighbourPredictor(Predictor):
         return values[:, : blocks + 1], values[:, blocks + 1 : -1], values[0, -1]
 
     def paths(self, n_samples: int, seed: int = 0, n_frequencies: int = 2048) -> NeighbourPaths:
-        """Functions drawn from the posterior: call the result at any points, as often as you like, consistently.
+        """Functions sampled from the posterior. The result can be called at any points; repeated calls agree.
 
-        The residual is a path of the prior by `n_frequencies` random features, less what the neighbours tell of it.
+        The residual is a sample path of the prior by `n_frequencies` random features, corrected by the neighbours.
         """
         generator = torch.Generator().manual_seed(seed)
         paths = self.draw_paths(n_samples, generator, n_frequencies)
@@ -109,7 +110,7 @@ class NeighbourPredictor(Predictor):
         return NeighbourPaths(self, paths.prior, paths.update, paths.shape, told)
 
     def gathered(self, x: Any, values: Callable[[Tensor, Conditioned], Tensor]) -> Tensor:
-        """Values [..., n] of all points, piece by piece, in their places."""
+        """Compute values [..., n] of the points x piece by piece, from the points of each piece given their neighbours."""
         self.check(x)
         out: Tensor | None = None
         for rows, given in self.neighbourhood.pieces(self.whitened, x, PIECE):

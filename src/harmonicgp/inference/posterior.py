@@ -30,7 +30,16 @@ Family: TypeAlias = Literal["block", "joint"]
 
 
 class VariationalPosterior(Protocol):
-    """The interface of all posteriors. Features come as an `Evaluation`, dense or as waves."""
+    """The interface of all posteriors. Features come as an `Evaluation`, dense or as waves.
+
+    Examples:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.features import SparseFeatures
+        >>> features = SparseFeatures(RBFKernel(), torch.randn(4, 2))
+        >>> mean, variance = Posterior.prior(features.shapes).moments(features(torch.randn(5, 2)))
+        >>> mean.shape, variance.shape
+        (torch.Size([1, 5]), torch.Size([1, 5]))
+    """
 
     @property
     def n_outputs(self) -> int:
@@ -187,10 +196,6 @@ class Posterior:
         features = arranged(evaluation, self.family)
         mean, variance = features.moments(self.means, self.roots(features.dtype))
         return mean, variance.expand_as(mean)
-
-    def mean(self, evaluation: Evaluation) -> Tensor:
-        """The mean a'mu alone, [P, *cells], without a gradient."""
-        return evaluation.project(self.mean_vector())
 
     def explained(self, A: Tensor) -> Tensor:
         """A' Lambda^{-1} A for features A [F, n] in float64, the part of the features in a covariance: [P or 1, n, n]."""

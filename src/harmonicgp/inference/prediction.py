@@ -13,6 +13,7 @@ from torch import Tensor
 from harmonicgp._validation import whole_number
 from harmonicgp.features.base import Features, Whitened
 from harmonicgp.features.evaluation import Evaluation
+from harmonicgp.inference.local_noise import LocalNoise
 from harmonicgp.inference.posterior import VariationalPosterior
 from harmonicgp.inference.sampling import PriorPath
 
@@ -43,6 +44,7 @@ class Predictor:
     posterior: Any  #: a `VariationalPosterior`
     mean: MeanFunction | None = None
     chunk_size: int = 4096
+    local_noise: LocalNoise | None = None  #: how the noise varies with the inputs, if it does
 
     @classmethod
     def freeze(
@@ -71,6 +73,10 @@ class Predictor:
 
         mean, variance = self.assembled(x, moments)
         return mean, variance
+
+    def noise_variances(self, x: Any) -> Tensor | None:
+        """The variance of the noise at x, [P, *cells]; None where it is that of the likelihood."""
+        return None if self.local_noise is None else self.local_noise.variances(x)
 
     @torch.no_grad()
     def means(self, x: Any) -> Tensor:
@@ -158,12 +164,22 @@ class Predictor:
 
 @dataclass(frozen=True)
 class SamplePaths:
-    """Posterior functions by Matheron's rule: f = g + a(x)'(v - v_g), for a path g of the prior with coordinates v_g."""
+    """Posterior functions by Matheron's rule: f = g + a(x)'(v - v_g), for a path g of the prior with coordinates v_g.
+
+    Examples:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.features import SparseFeatures
+        >>> from harmonicgp.inference import Posterior
+        >>> features = SparseFeatures(RBFKernel(), torch.randn(5, 2))
+        >>> paths = Predictor.freeze(features, Posterior.prior(features.shapes)).paths(3, seed=0)
+        >>> paths(torch.randn(7, 2)).shape  # [samples, P, n]
+        torch.Size([3, 1, 7])
+    """
 
     predictor: Predictor
     prior: PriorPath
     update: Tensor  #: [samples P, F]
-    shape: tuple[int, int]
+    shape: tuple[int, int]  #: (samples, P)
 
     @torch.no_grad()
     def __call__(self, x: Any) -> Tensor:

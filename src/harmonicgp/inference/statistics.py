@@ -62,7 +62,16 @@ def factorise(Lambda: Tensor, ratio: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Statistics:
-    """The sums over a table. `a + b` are the statistics of both sets of rows together."""
+    """The sums over a table. `a + b` are the statistics of both sets of rows together.
+
+    Examples:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.features import SparseFeatures
+        >>> X, features = torch.rand(10, 1), SparseFeatures(RBFKernel(), torch.rand(4, 1))
+        >>> old, new = (gather_statistics(features.whiten(), features.shapes, x, x.sin().mT) for x in X.split((7, 3)))
+        >>> (old + new).n_rows, (old + new).S.shape
+        (10, torch.Size([4, 4]))
+    """
 
     shapes: Shapes
     S: Tensor | None  #: sum_n w_n a_n a_n', [F, F]; None above `MAX_DENSE`
@@ -249,14 +258,23 @@ def streaming_matvec(
 
 @dataclass(frozen=True)
 class EvaluationStatistics:
-    """The sums over all rows of one evaluation. Nothing of size F x F, or [blocks, f, f] in float64, is stored."""
+    """The sums over all rows of one evaluation. Nothing of size F x F, or [blocks, f, f] in float64, is stored.
+
+    Examples:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from harmonicgp.features import SparseFeatures
+        >>> X = torch.rand(10, 1)
+        >>> statistics = EvaluationStatistics.of(SparseFeatures(RBFKernel(), X[:4])(X), X.sin().mT)
+        >>> statistics.b.shape, statistics.n_rows, statistics.S
+        (torch.Size([1, 4]), 10, None)
+    """
 
     evaluation: Evaluation
-    b: Tensor
-    yy: Tensor
-    residual: Tensor
-    weights: Tensor | None
-    counts: Tensor | None
+    b: Tensor  #: sum_n w_n c_n a_n y_n, [P, F]
+    yy: Tensor  #: sum_n w_n c_n y_n^2, [P]
+    residual: Tensor  #: r(x_n), its shape broadcasts to [*cells]
+    weights: Tensor | None  #: w_n [*cells]; None if all are one
+    counts: Tensor | None  #: c_n [*cells]; None if all are one
 
     @property
     def S(self) -> Tensor | None:

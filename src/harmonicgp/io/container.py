@@ -37,6 +37,10 @@ _WORD = re.compile(r"[A-Za-z0-9_.+!-]{1,64}")  # kinds and versions, which messa
 _DTYPES = (*DTYPES.values(), torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 
 
+#: What building an object from the content of a false file may raise.
+UNREADABLE = (LookupError, TypeError, AttributeError, ValueError, RuntimeError, ArithmeticError, MemoryError)
+
+
 class ModelFileError(ValueError):
     """A file cannot be read as the expected kind. The message names the reason in one line."""
 

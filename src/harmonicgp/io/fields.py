@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import reprlib
 from collections.abc import Callable, Mapping
-from types import NoneType
-from typing import Any, TypeVar, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import torch
 from torch import Tensor
@@ -123,3 +123,32 @@ class Fields:
 
 def _is_finite(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def has_type(value: object, kind: Any) -> bool:
+    """Whether a value of a JSON header has a type such as `int`, `float | None`, `list[str]` or `tuple[int, int]`.
+
+    Numbers of type `float` are finite and may be whole; lists count as tuples.
+
+    Examples:
+        >>> has_type([1, 2.5], list[float]), has_type([1, "a"], tuple[int, int]), has_type(float("inf"), float)
+        (True, False, False)
+    """
+    origin, options = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(has_type(value, option) for option in options)
+    if origin is Literal:
+        return value in options
+    if origin is dict:
+        return isinstance(value, dict) and all(has_type(item, options[1]) for item in value.values())
+    if origin in (list, tuple):
+        if not isinstance(value, list | tuple):
+            return False
+        if origin is list or options[1:] == (Ellipsis,):
+            return all(has_type(item, options[0]) for item in value)
+        return len(value) == len(options) and all(map(has_type, value, options))
+    if kind is float:
+        return _is_finite(value)
+    return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)

@@ -22,7 +22,13 @@ Lift: TypeAlias = Callable[[Any, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 class Profile:
     """A kernel as a function f of one number t: the squared distance (clamped at zero), or the inner product.
 
-    `value(t, parameter)` returns f(t) and may overwrite t. `slope(t, f, parameter)` returns f'(t) and df/dparameter.
+    `value(t, parameter)` returns f(t) and may overwrite t. `slope(t, f, parameter)` returns f'(t) and df/dparameter. Both keep
+    the shape of t. `register_kernel(..., profile=)` takes a profile.
+
+    Examples:
+        >>> cauchy = Profile("cauchy", lambda t, _: 1 / (1 + t), lambda t, f, _: (-f.square(), None))
+        >>> cauchy.value(torch.tensor([0.0, 1.0]), 0.0), cauchy.stationary
+        (tensor([1.0000, 0.5000]), True)
     """
 
     name: str

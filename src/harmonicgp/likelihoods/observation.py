@@ -56,7 +56,7 @@ class Observation(torch.nn.Module):
     def expected(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """The expectations e_n summed over outputs, [n], in closed form or by Gauss-Hermite quadrature."""
         with torch.device(mean.device):  # GPyTorch makes tensors on the default device
-            latent = gpytorch.distributions.MultivariateNormal(mean, DiagLinearOperator(variance))
+            latent = gpytorch.distributions.MultivariateNormal(mean, DiagLinearOperator(_raised(variance)))
             return self.likelihood.expected_log_prob(y, latent).sum(0)
 
     def predictive_noise(self) -> tuple[float, float | None]:
@@ -84,7 +84,14 @@ class Observation(torch.nn.Module):
 
 
 class GaussianObservation(Observation):
-    """Gaussian noise with one learned variance, plus optional known variances of the rows."""
+    """Gaussian noise with one learned variance, plus optional known variances of the rows.
+
+    Examples:
+        >>> observation = observe(gpytorch.likelihoods.GaussianLikelihood())
+        >>> observation.likelihood.noise = 0.25
+        >>> observation.noise(torch.tensor([0.0, 1.0])).tolist()  # [n]
+        [0.25, 1.25]
+    """
 
     is_gaussian = True
 
@@ -166,7 +173,7 @@ class ClassObservation(Observation):
     def expected(self, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """The expectations e_n, [n]. A likelihood that estimates them by sampling gets the same random numbers each time."""
         latent = gpytorch.distributions.MultitaskMultivariateNormal(
-            mean.mT, DiagLinearOperator(variance.mT.reshape(-1))
+            mean.mT, DiagLinearOperator(_raised(variance).mT.reshape(-1))
         )
         with torch.random.fork_rng(devices=[]):  # restores the global random state
             torch.manual_seed(0)
@@ -179,6 +186,12 @@ class _SoftmaxObservation(ClassObservation):
     def n_latent(self, n_targets: int) -> int:
         """The number of features of the softmax."""
         return int(self.likelihood.num_features)
+
+
+def _raised(variance: Tensor) -> Tensor:
+    """Variances that are at least the smallest that GPyTorch takes without a warning; the gradient passes through."""
+    least = 2 * gpytorch.settings.min_variance.value(variance.dtype)
+    return variance + (least - variance.detach()).clamp_min(0.0)
 
 
 def _refused(likelihood: gpytorch.likelihoods.Likelihood) -> Observation:

@@ -40,6 +40,16 @@ def write_report(
         set_aside: whether the rows were held out from the fit, for the text on the scores.
 
     The page contains its pictures and needs no network.
+
+    Examples:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from harmonicgp import HarmonicGPRegressor
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> gp = HarmonicGPRegressor(max_steps=20, progress=False).fit(X[::2], np.sin(X[::2, 0]))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_report(f"{folder}/report.html", gp, X[1::2], np.sin(X[1::2, 0])).rows
+        20
     """
     for module in ("matplotlib", "jinja2"):
         require(module, "plot", "a report with pictures")

@@ -28,6 +28,14 @@ class Scores:
 
     All numbers are in the units of y. `nll` is the mean of -log p(y | x). `coverage` and `width` are those of the central
     intervals by level; the width is a mean over rows. `pit` counts the rows by P(Y <= y) in equal bins of [0, 1].
+
+    Examples:
+        >>> from harmonicgp import HarmonicGPRegressor
+        >>> X = np.linspace(0, 6, 40)[:, None]
+        >>> gp = HarmonicGPRegressor(max_steps=20, progress=False).fit(X[::2], np.sin(X[::2, 0]))
+        >>> scores = regression_scores(gp, X[1::2], np.sin(X[1::2, 0]))
+        >>> scores.rows, scores.rmse < 0.1, list(scores.coverage)
+        (20, True, [0.5, 0.8, 0.9, 0.95, 0.99])
     """
 
     target: str
@@ -53,11 +61,20 @@ class Scores:
 
 @dataclass(frozen=True)
 class Reliability:
-    """Rows by predicted probability in ten equal bins: their number, the mean prediction, and the observed frequency."""
+    """Rows by predicted probability, in ten equal bins.
 
-    counts: Array
-    predicted: Array
-    observed: Array
+    Examples:
+        >>> from harmonicgp import HarmonicGPClassifier
+        >>> X = np.linspace(-1, 1, 40)[:, None]
+        >>> gp = HarmonicGPClassifier(max_steps=5, progress=False).fit(X[::2], X[::2, 0] > 0)
+        >>> reliability = classification_scores(gp, X[1::2], X[1::2, 0] > 0).reliability
+        >>> reliability.counts.sum(), reliability.predicted.shape
+        (np.int64(20), (10,))
+    """
+
+    counts: Array  #: rows of each bin, [10]
+    predicted: Array  #: the mean predicted probability, [10]; NaN for an empty bin
+    observed: Array  #: the observed frequency, [10]; NaN for an empty bin
 
 
 @dataclass(frozen=True)
@@ -67,6 +84,14 @@ class ClassificationScores:
     `brier` is the mean squared error of the probabilities, summed over classes (halved for two classes, as in scikit-learn).
     `reliability` is that of the second class for two classes, else that of the predicted class. `confusion` counts rows by class
     (down) and predicted class (across).
+
+    Examples:
+        >>> from harmonicgp import HarmonicGPClassifier
+        >>> X = np.linspace(-1, 1, 40)[:, None]
+        >>> gp = HarmonicGPClassifier(max_steps=5, progress=False).fit(X[::2], X[::2, 0] > 0)
+        >>> scores = classification_scores(gp, X[1::2], X[1::2, 0] > 0)
+        >>> scores.accuracy > 0.8, scores.confusion.shape
+        (True, (2, 2))
     """
 
     target: str

@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_type_hints
 
 import torch
 
 from harmonicgp.actions import Action, PrincipalNegation
+from harmonicgp.io.fields import has_type
 from harmonicgp.io.specs import action_spec, build_action
 from harmonicgp.symmetry.candidates import Candidate, negation_of
 from harmonicgp.tables.inputs import Columns
@@ -30,11 +31,21 @@ Origin: TypeAlias = Literal["asked", "kernel", "few rows", "search"]
 
 @dataclass
 class SymmetryChoice:
-    """The model's symmetry, and the table of candidates it was chosen from. `print(choice)` shows it."""
+    """The model's symmetry, and the table of candidates it was chosen from. `print(choice)` shows it.
+
+    Examples:
+        >>> import numpy as np
+        >>> from harmonicgp import HarmonicGPRegressor
+        >>> from harmonicgp.actions import Negation
+        >>> X = np.random.default_rng(0).normal(size=(50, 2))
+        >>> gp = HarmonicGPRegressor(symmetry=Negation(), max_steps=2, progress=False).fit(X, X[:, 0] ** 2)
+        >>> gp.symmetry_.name, gp.symmetry_.origin
+        ('Negation()', 'asked')
+    """
 
     candidate: Candidate
-    action: Action | None
-    table: list[dict[str, Any]] = field(default_factory=list)
+    action: Action | None  #: None for one block
+    table: list[dict[str, Any]] = field(default_factory=list)  #: a row for each trial of a candidate
     reason: str = ""
     cost: float = 0.0  #: modelled cost of the search
     tried: dict[str, Candidate] = field(
@@ -76,8 +87,13 @@ class SymmetryChoice:
         declared = None if state["declared"] is None else build_action(state["declared"])
         fields = dict(state["candidate"])
         periods = tuple((int(j), float(period)) for j, period in fields.get("periods", ()))
-        candidate = Candidate(**(fields | {"declared": declared, "periods": periods}))
+        fields |= {"declared": declared, "periods": periods}
+        hints = get_type_hints(Candidate) | {"declared": Any}
         table, reason = list(state["table"]), state["reason"]
+        right = has_type(table, list[dict[str, Any]]) and isinstance(reason, str)
+        if not (right and all(has_type(value, hints[name]) for name, value in fields.items())):
+            raise TypeError("the choice of a symmetry")
+        candidate = Candidate(**fields)
         origin: Any = state.get("origin")
         if not origin:  # files of older versions do not hold it
             by_reason = {"as asked": "asked", "a kernel of your own": "kernel"}

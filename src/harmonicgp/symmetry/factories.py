@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Literal
 
 import gpytorch
@@ -100,13 +101,25 @@ def make_features(
     seed: int = 0,
 ) -> Features:
     """Features with one block, or one block for each harmonic of the action; inducing inputs are placed among the rows."""
+    units = _units(kernel, rows)
     if action is None:
-        return SparseFeatures(kernel, place(rows, n_inducing, method, seed=seed, counts=counts))
+        return SparseFeatures(kernel, place(rows, n_inducing, method, seed=seed, counts=counts, units=units))
     if share:
-        Z = place(rows, n_inducing, method, action=action, seed=seed, counts=counts)
+        Z = place(rows, n_inducing, method, action=action, seed=seed, counts=counts, units=units)
     else:
         blocks = action.group.n_blocks(resolution)
-        sets = [place(rows, n_inducing, method, action, seed=seed + t, counts=counts) for t in range(blocks)]
+        sets = [
+            place(rows, n_inducing, method, action, seed=seed + t, counts=counts, units=units) for t in range(blocks)
+        ]
         m = min(len(Z) for Z in sets)
         Z = torch.stack([Z[:m] for Z in sets])
     return HarmonicFeatures(kernel, action, Z, resolution)
+
+
+def _units(kernel: gpytorch.kernels.Kernel, rows: Tensor) -> Tensor:
+    """What counts as a distance of one in each column, [d]: a radian where it is periodic, and so not standardised."""
+    units = torch.ones_like(rows[0])
+    for part in kernel.modules():
+        if isinstance(part, gpytorch.kernels.PeriodicKernel) and part.active_dims is not None:
+            units[part.active_dims] = part.period_length.detach().reshape(-1).to(units) / (2 * math.pi)
+    return units

@@ -20,7 +20,8 @@ from harmonicgp.kernels.profiles import NAMED_PROFILES
 from harmonicgp.likelihoods.observation import Bound
 from harmonicgp.tables.encoder import Missing
 from harmonicgp.tables.targets import Transform
-from harmonicgp.training import Callback, Schedule
+from harmonicgp.training import Schedule
+from harmonicgp.training.fit import Callback
 
 #: Neighbours at most.
 MAX_NEIGHBOURS = 200

@@ -1,7 +1,7 @@
 """Everything between a user's file or frame and arrays of numbers."""
 
 from harmonicgp.tables.encoder import TableEncoder, is_frame
-from harmonicgp.tables.kinds import Kind, check_kinds
+from harmonicgp.tables.kinds import check_kinds
 from harmonicgp.tables.notices import (
     IdentifierColumnError,
     MissingValuesError,
@@ -15,7 +15,6 @@ from harmonicgp.tables.writing import TableWriter
 
 __all__ = [
     "IdentifierColumnError",
-    "Kind",
     "MissingValuesError",
     "TableEncoder",
     "TableWriter",

@@ -6,11 +6,12 @@ import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_type_hints
 
 import narwhals as nw
 import numpy as np
 
+from harmonicgp.io.fields import has_type
 from harmonicgp.tables.columns import Array
 from harmonicgp.tables.encodings import COLUMNS, Column, encode, fit_encoding
 from harmonicgp.tables.kinds import Kind, check_kinds, listed
@@ -145,7 +146,12 @@ class TableEncoder:
             columns = []
             for entry in state["columns"]:
                 fields = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
-                columns.append(COLUMNS[str(fields.pop("type"))](**fields))
+                kind, roles = COLUMNS[str(fields.pop("type"))]
+                hints = get_type_hints(kind)
+                wrong = [name for name, value in fields.items() if not has_type(value, hints[name])]
+                if wrong or fields["role"] not in roles:
+                    raise TypeError(", ".join(wrong) or "role")
+                columns.append(kind(**fields))
             notes, warnings = list(state["notes"]), list(state.get("warnings", ()))  # older files have notes only
             return cls(list(state["names"]), columns, state["missing"], notes, warnings)
         except (KeyError, TypeError, AttributeError) as error:

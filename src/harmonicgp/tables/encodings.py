@@ -77,6 +77,8 @@ class Measured:
 class Numbers(Measured):
     """A column of numbers: itself; durations in days and times of day in hours."""
 
+    fill: float | None
+
     @classmethod
     def fit(cls, series: Series, role: str, kind: Kind | None, impute: bool, mass: Array,
             notes: list[str]) -> tuple[Numbers | None, int]:  # fmt: skip
@@ -115,6 +117,7 @@ class Dates(Measured):
     `fill` holds microseconds since 1970, in UTC and in local time.
     """
 
+    fill: tuple[int, int] | None
     origin: int  #: microseconds since 1970
     zone: str | None
     parts: tuple[str, ...]
@@ -237,7 +240,12 @@ class Levels:
 
 
 Column: TypeAlias = Numbers | Dates | Levels
-COLUMNS: dict[str, type[Any]] = {"numbers": Numbers, "dates": Dates, "levels": Levels}
+#: The classes by name in a file, with the roles that each has.
+COLUMNS: dict[str, tuple[type[Any], tuple[str, ...]]] = {
+    "numbers": (Numbers, ("number", "time", "duration")),
+    "dates": (Dates, ("date",)),
+    "levels": (Levels, ("level",)),
+}
 
 
 def fit_encoding(series: Series, kind: Kind | None, impute: bool, mass: Array, notes: list[str],

@@ -17,7 +17,9 @@ SKEWED = 1.5
 #: Knots of a warp, at most.
 KNOTS = 200
 _LARGEST = 1e150
-_FARTHEST = 1e15  # standard deviations
+#: Where inputs end, in standard deviations and in units of raw columns: every kernel is at its prior long before. Squares of
+#: farther ones, divided by a small lengthscale, would leave the range of float32.
+_FARTHEST, _FARTHEST_RAW = 1e8, 1e15
 
 
 @dataclass(frozen=True)
@@ -178,9 +180,14 @@ class Inputs:
         rows = np.empty((len(X), self.d))
         for i, j in enumerate(self.order):
             x = self.warps[j](X[:, j]) if j in self.warps else X[:, j]
-            with np.errstate(over="ignore"):
-                rows[:, i] = (x - self.centre[i]) / self.scale[i]
-        rows.clip(-_FARTHEST, _FARTHEST, out=rows)  # squares of larger numbers would overflow
+            if self.kinds.get(i) == "longitude":
+                rows[:, i] = (x + 180.0) % 360.0 - 180.0
+            elif isinstance(kind := self.kinds.get(i), tuple):
+                rows[:, i] = x % kind[1]  # here, because float32 would not hold the phase of large numbers
+            else:
+                farthest = _FARTHEST_RAW if (self.centre[i], self.scale[i]) == (0.0, 1.0) else _FARTHEST
+                with np.errstate(over="ignore"):
+                    rows[:, i] = ((x - self.centre[i]) / self.scale[i]).clip(-farthest, farthest)
         if self.axes is not None:
             rows[:, self.plain] = rows[:, self.plain] @ self.axes
         return rows

@@ -11,6 +11,9 @@ from typing import Any, Literal, TypeAlias
 #: What a user declares a column to be, such as "longitude" or ("periodic", 24.0).
 Kind: TypeAlias = Literal["longitude", "latitude"] | tuple[Literal["periodic"], float]
 
+#: What people call longitudes and latitudes.
+_NAMES = (("longitude", "latitude"), ("lon", "lat"), ("lng", "lat"), ("long", "lat"))
+
 
 def check_kinds(columns: Mapping[str | int, Kind] | None, names: Sequence[str] | None, d: int) -> dict[int, Kind]:
     """The declared kinds of d columns, by column number; `names` is None for a plain array.
@@ -84,3 +87,30 @@ def listed(names: Sequence[object], most: int = 10, show: Callable[[object], str
     """
     shown = ", ".join(map(show, names[:most]))
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def undeclared_places(
+    names: Sequence[str], ranges: Sequence[tuple[float, float]], kinds: Mapping[int, Kind]
+) -> str | None:
+    """A sentence on the first pair of columns that look like longitude and latitude, by name and range, if none is declared.
+
+    Examples:
+        >>> undeclared_places(["Lon", "Lat"], [(-9.0, 3.0), (50.0, 59.0)], {})
+        "'Lon' and 'Lat' look like longitude and latitude, and count as plain numbers. For distances on the globe, declare them:
+        columns={'Lon': 'longitude', 'Lat': 'latitude'} (--columns Lon=longitude,Lat=latitude)."
+    """
+    if {"longitude", "latitude"} & {*map(str, kinds.values())}:
+        return None
+    places = {name.lower(): name for name, (low, high) in zip(names, ranges, strict=True) if -180 <= low < high <= 360}
+    norths = {name.lower() for name, (low, high) in zip(names, ranges, strict=True) if -90 <= low < high <= 90}
+    for east, north in _NAMES:
+        for name in places:
+            other = name.removesuffix(east) + north
+            if name.endswith(east) and other in norths and (name == east or not name.removesuffix(east)[-1].isalnum()):
+                lon, lat = places[name], places[other]
+                return (
+                    f"{lon!r} and {lat!r} look like longitude and latitude, and count as plain numbers. For distances on the "
+                    f"globe, declare them: columns={{{lon!r}: 'longitude', {lat!r}: 'latitude'}} "
+                    f"(--columns {lon}=longitude,{lat}=latitude)."
+                )
+    return None

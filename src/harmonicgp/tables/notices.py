@@ -12,7 +12,14 @@ _SHOWN = 3  # levels that a warning names, at most
 
 
 class UnseenWarning(UserWarning, ABC):
-    """Values of a column that were not in the fit. Warnings for two parts of a table can be added."""
+    """Values of a column that were not in the fit. Warnings for two parts of a table can be added.
+
+    Examples:
+        >>> first = UnseenLevelsWarning("colour", ["violet"], 2, "'other'")
+        >>> total = first + UnseenLevelsWarning("colour", ["pink"], 1, "'other'")
+        >>> isinstance(total, UnseenWarning), total.column, total.rows, total.levels
+        (True, 'colour', 3, ('violet', 'pink'))
+    """
 
     column: str
     rows: int  #: rows that hold such values

@@ -20,7 +20,7 @@ from harmonicgp.tables.arrays import is_missing, known_errors, numbers, plain_ar
 from harmonicgp.tables.columns import Array
 from harmonicgp.tables.encoder import Missing, TableEncoder, is_frame
 from harmonicgp.tables.inputs import check_size, column_phrase
-from harmonicgp.tables.kinds import Kind, check_kinds, read_kinds
+from harmonicgp.tables.kinds import Kind, check_kinds, read_kinds, undeclared_places
 from harmonicgp.tables.rows import ModelRows, Rows, merge
 from harmonicgp.tables.targets import Target, Transform
 
@@ -53,6 +53,9 @@ class ColumnEncoding:
             encoder = TableEncoder.fit(X, declared, missing, weights_of(weights, X))
             rows = encoder.transform(X, warn=False)  # rows of weight zero may hold new levels
             encoding = cls(encoder, encoder.encoded_names, encoder.kinds, image)
+            ranges = list(zip(rows.min(0).tolist(), rows.max(0).tolist(), strict=True))
+            places = undeclared_places(encoding.names, ranges, encoding.kinds) if image is None else None
+            encoder.notes.extend([] if places is None else [places])
         else:
             rows = validate(estimator, X, reset=True)
             d = rows.shape[1]
@@ -88,7 +91,8 @@ class ColumnEncoding:
                 "the model was fitted to a table whose columns hold text, dates or gaps: give a table with the columns "
                 f"{', '.join(self.encoder.names)}."
             )
-        rows: Array = validate(estimator, X, reset=False)
+        arrow = hasattr(X, "column_names")  # a model of an array takes the columns of Arrow tables in their order
+        rows: Array = validate(estimator, plain_array(X) if arrow else X, reset=False)
         return rows
 
     @property

@@ -9,9 +9,12 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from harmonicgp.tables.columns import Array
-from harmonicgp.tables.inputs import Warp, check_size, moments
+from harmonicgp.tables.inputs import Warp, check_size, is_constant, moments
 
 Transform: TypeAlias = Literal["log", "quantile"]
+
+#: The size of a logarithm of targets at most: exponentials of larger ones leave the range of floats.
+_LARGEST = 690.0
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,7 @@ class Target:
         wide = (slice(None),) + (None,) * (z.ndim - 1)
         z = z * self.scale[wide] + self.centre[wide]
         if self.transform == "log":
-            with np.errstate(over="ignore"):
-                return np.exp(z)
+            return np.exp(z.clip(-_LARGEST, _LARGEST))
         if self.transform == "quantile":
             return np.stack([warp.inverse(part) for warp, part in zip(self.warps, z, strict=True)])
         return z
@@ -88,3 +90,14 @@ class Target:
         """What `state` gave."""
         warps = tuple(Warp(arrays[f"warp.{i}.values"], arrays[f"warp.{i}.scores"]) for i in range(header["warps"]))
         return cls(header["transform"], arrays["centre"], arrays["scale"], warps)
+
+
+def constant_notes(y: Array, names: Sequence[str]) -> list[str]:
+    """Sentences on targets y [N, P] that do not vary, or by no more than rounding."""
+    notes = []
+    for name, column in zip(names, y.T, strict=True):
+        if np.ptp(column) == 0:
+            notes.append(f"{name} does not vary: predictions are its only value.")
+        elif is_constant(column, moments(column, None)):
+            notes.append(f"{name} varies by less than a billionth of its size: subtract its mean to fit what varies.")
+    return notes

@@ -1,6 +1,6 @@
-"""The fit loop."""
+"""The training loop."""
 
-from harmonicgp.training.fit import Callback, Fit, fit
+from harmonicgp.training.fit import Fit, fit
 from harmonicgp.training.schedule import Schedule
 
-__all__ = ["Callback", "Fit", "Schedule", "fit"]
+__all__ = ["Fit", "Schedule", "fit"]

@@ -1,4 +1,4 @@
-"""Checkpoints: all that a fit needs to go on as if it had not been stopped."""
+"""Checkpoints: the state from which a fit continues as if it had not been stopped."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from harmonicgp.training.problem import Problem
 from harmonicgp.training.schedule import Course, Schedule
 
 FORMAT = 1
-#: What may differ between a fit and its resumption.
+#: Fields of the schedule that may differ when a fit is resumed.
 _FREE = ("checkpoint", "checkpoint_every", "progress", "time_budget")
 
 
 def fingerprint(problem: Problem, plan: Schedule, family: str) -> str:
-    """A digest of data, model, starting values and schedule: a checkpoint serves the fit that made it, and no other."""
+    """A digest of data, model, starting values and schedule: a checkpoint continues only the fit that wrote it."""
     digest = hashlib.sha256()
     facts = {name: value for name, value in asdict(plan).items() if name not in _FREE}
     digest.update(repr((__version__, sorted(facts.items()), problem.bound, family, problem.features.shapes)).encode())
@@ -44,14 +44,14 @@ def fingerprint(problem: Problem, plan: Schedule, family: str) -> str:
 
 
 def _facts(module: torch.nn.Module) -> tuple[str, list[tuple[str, str]]]:
-    """What a module is beside its tensors: its class, and settings such as the smoothness of a kernel or an action."""
+    """The class of a module, and its settings that are no tensors, such as the smoothness of a kernel or an action."""
     plain = (bool, int, float, str, tuple, list, Action, HarmonicTransform)
     settings = [(name, repr(value)) for name, value in vars(module).items() if isinstance(value, plain)]
     return type(module).__qualname__, sorted(s for s in settings if s[0][0] != "_" and s[0] != "training")
 
 
 class Checkpoint:
-    """One file, written whole or not at all."""
+    """A checkpoint file. It is replaced only by a complete one."""
 
     def __init__(self, path: Path, fingerprint: str) -> None:
         self.path, self._fingerprint = Path(path), fingerprint
@@ -61,7 +61,7 @@ class Checkpoint:
             raise ValueError(f"{self.path.parent} is a file: name a folder for checkpoints.") from None
 
     def remove(self) -> None:
-        """Make room for the next fit: this one is done."""
+        """Delete the file, after the fit is complete."""
         self.path.unlink(missing_ok=True)
 
     def write(
@@ -72,7 +72,7 @@ class Checkpoint:
         course: Course,
         place: dict[str, Any],
     ) -> None:
-        """The state after a step; `place` is what else the loop wants back."""
+        """Write the state after a step; `place` holds the further values of the loop."""
         tensors: dict[str, Tensor] = {f"parameter.{i}": p.detach() for i, p in enumerate(parameters)}
         if optimizer is not None:
             for i, p in enumerate(parameters):
@@ -92,7 +92,7 @@ class Checkpoint:
     def read(
         self, parameters: Sequence[torch.nn.Parameter], optimizer: torch.optim.Adam | None, course: Course
     ) -> tuple[Posterior | None, dict[str, Any]] | None:
-        """Put the state back: (q, place), or None where there is no checkpoint yet."""
+        """Restore the state and return (q, place), or None if there is no checkpoint yet."""
         if not self.path.exists():
             return None
         try:

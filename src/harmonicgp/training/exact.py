@@ -1,4 +1,4 @@
-"""Few rows, Gaussian noise: the exact marginal likelihood, by a quasi-Newton method.
+"""Exact models for few rows and Gaussian noise: the marginal likelihood, maximised by a quasi-Newton method.
 
 With an inducing point at every row the bound is the marginal likelihood itself. Its gradient needs one factorisation and no
 derivative of it:  d log p / dK = (alpha alpha' - P (K + D)^{-1}) / 2  with alpha = (K + D)^{-1} y, D the noise, P outputs.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,17 +23,26 @@ from harmonicgp.inference.statistics import gather_statistics
 from harmonicgp.likelihoods.observation import GaussianObservation
 from harmonicgp.training.finish import Validation
 from harmonicgp.training.fit import Callback, Fit, stop_wanted
+from harmonicgp.training.local_noise import learn_in_turn
 from harmonicgp.training.minimiser import Array, StopMinimisingError, minimise
+from harmonicgp.training.neighbour_scores import is_free
 from harmonicgp.training.problem import Problem
 from harmonicgp.training.schedule import Schedule
 
+#: The time of the finish, in steps of the training.
+FINISH = 2.5
+#: With a time budget, this share of it goes to steps on every so-many-th row, if those are enough.
+FIRST, EVERY, ENOUGH = 0.3, 4, 100
+ALL = slice(None)
 
-def log_marginal(problem: Problem, gradient: bool = False) -> float:
-    """Log p(y) of all rows, repeats counted; with `gradient`, that of *minus* log p(y) is added to the parameters' `.grad`."""
+
+def log_marginal(problem: Problem, gradient: bool = False, rows: slice = ALL) -> float:
+    """Log p(y), repeats counted; with `gradient`, that of *minus* log p(y) is added to the parameters' `.grad`."""
     observation = problem.observation
     assert isinstance(observation, GaussianObservation)
-    K = problem.features.view.zx(problem.X, problem.X)
-    return gaussian_log_density(K, problem.centred(), observation.noise(problem.noise), problem.counts, gradient)
+    noise, counts = (None if part is None else part[rows] for part in (problem.noise, problem.counts))
+    K = problem.features.view.zx(problem.X[rows], problem.X[rows])
+    return gaussian_log_density(K, problem.centred()[:, rows], observation.noise(noise), counts, gradient)
 
 
 def gaussian_log_density(
@@ -40,8 +50,8 @@ def gaussian_log_density(
 ) -> float:
     """Log N(y; 0, K + noise) of targets y [P, N] for a kernel matrix K [N, N] and noise variances [1] or [N].
 
-    A row that counts c times is c equal rows. With `gradient`, that of *minus* the value goes on to whatever K and the noise
-    were computed from. Minus infinity where the matrix has no Cholesky factor.
+    A count of c means c equal rows. With `gradient`, the gradient of *minus* the value is propagated back through K and the
+    noise. The value is minus infinity if the matrix has no Cholesky factor.
     """
     y, (P, N) = y.double(), y.shape
     c = torch.ones(N, dtype=torch.float64, device=K.device) if counts is None else counts.double()
@@ -68,37 +78,55 @@ def gaussian_log_density(
 
 
 def fit_exact(problem: Problem, plan: Schedule, callbacks: Sequence[Callback] = ()) -> Fit:
-    """Kernel and noise by their marginal likelihood; the posterior in closed form. Z of the features must be X."""
+    """Learn kernel and noise from the marginal likelihood; the posterior is in closed form. Z of the features must be X."""
     start = time.perf_counter()
     parameters = [p for p in problem.parameters() if p.requires_grad]
     history: list[dict[str, Any]] = []
-    until = math.inf if plan.time_budget is None else 0.85 * plan.time_budget
+    until = math.inf if plan.time_budget is None else 0.95 * plan.time_budget
     bar = tqdm(total=plan.max_steps, desc="fit", disable=None if plan.progress else True, leave=False)
 
+    def of_some(values: Array) -> tuple[float, Array]:
+        loss, gradient = _evaluate(problem, parameters, values, slice(0, None, EVERY))
+        if not math.isfinite(loss):
+            return math.inf, np.zeros_like(values)
+        if time.perf_counter() - start > FIRST * until:
+            raise StopMinimisingError(loss)
+        return loss, gradient
+
     def objective(values: Array) -> tuple[float, Array]:
-        _unpack(parameters, values)
-        for p in parameters:
-            p.grad = None
-        loss = -log_marginal(problem, gradient=True) / problem.size
+        begun = time.perf_counter()
+        loss, gradient = _evaluate(problem, parameters, values)
         if not math.isfinite(loss):
             return math.inf, np.zeros_like(values)
         record = {"step": len(history) + 1, "bound": -loss, "seconds": time.perf_counter() - start}
         history.append(record)
         bar.update()
         bar.set_postfix(bound=f"{-loss:.3f}", refresh=False)
-        slope = _pack([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]) / problem.size
-        if stop_wanted(callbacks, record) or record["seconds"] > until or len(history) >= plan.max_steps:
+        ahead = (1 + FINISH) * (time.perf_counter() - begun)  # another step, and the finish
+        if stop_wanted(callbacks, record) or record["seconds"] + ahead > until or len(history) >= plan.max_steps:
             raise StopMinimisingError(loss)
-        return loss, slope
+        return loss, gradient
 
     first = _pack(parameters)
     with bar:
         if parameters and plan.max_steps > 0:
-            # far enough on a logarithmic scale; a softplus takes a period of 365 for 365
+            # wide enough for logarithms, and for raw values of a softplus such as a period of 365
             limits = np.stack((np.minimum(first, 0.0) - 14.0, np.maximum(first, 0.0) + 14.0), 1)
+            if math.isfinite(until) and problem.N >= ENOUGH * EVERY:
+                first = minimise(of_some, first, limits, plan.max_steps).x
             first = minimise(objective, first, limits, plan.max_steps).x
     _unpack(parameters, first)
     return _finish(problem, history, time.perf_counter() - start, start)
+
+
+def _evaluate(problem: Problem, parameters: Sequence[Tensor], values: Array, rows: slice = ALL) -> tuple[float, Array]:
+    """Minus the log marginal likelihood per row, and its gradient, at parameters with these values."""
+    _unpack(parameters, values)
+    for p in parameters:
+        p.grad = None
+    loss = -log_marginal(problem, gradient=True, rows=rows) / problem.size
+    gradient = _pack([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters])
+    return loss, gradient / problem.size
 
 
 @torch.no_grad()
@@ -114,15 +142,21 @@ def _finish(problem: Problem, history: list[dict[str, Any]], trained: float, sta
     form = closed_form(statistics, s2, "block", "elbo" if problem.bound == "elbo" else "tight")
     result = Fit(features, observation, form.posterior, problem.mean, form.bound / problem.size, history)
     result.validation = leave_one_out(problem)
+    if result.validation is not None and is_free(problem):
+        varying = learn_in_turn(problem, result.validation, s2)
+        if varying is not None:
+            result.validation = replace(result.validation, noise=varying.smoothing.variances)
+            result.local_noise = varying.noise(getattr(features.view, "kernel", None))
     result.seconds = {"train": trained, "finish": time.perf_counter() - start - trained}
     return result
 
 
 @torch.no_grad()
 def leave_one_out(problem: Problem) -> Validation | None:
-    """What the model says of each row from all the others, at its present hyper-parameters; None if K + D has no factor.
+    """Predict each row from all the others at the current hyper-parameters; None if K + D has no Cholesky factor.
 
-    With H = K + D:  y_i - mean_i = [H^{-1} y]_i / [H^{-1}]_ii  and  variance_i + D_ii = 1 / [H^{-1}]_ii. Equal rows go together.
+    With H = K + D:  y_i - mean_i = [H^{-1} y]_i / [H^{-1}]_ii  and  variance_i + D_ii = 1 / [H^{-1}]_ii. Equal rows are
+    left out together.
     """
     observation = problem.observation
     assert isinstance(observation, GaussianObservation)

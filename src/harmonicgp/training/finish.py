@@ -24,7 +24,7 @@ from harmonicgp.training.full_data import full_data_step
 from harmonicgp.training.problem import Problem
 from harmonicgp.training.schedule import Schedule
 
-#: Nats a row for which the joint posterior is worth its cost.
+#: Nats per row for which the joint posterior is worth its cost.
 JOINT_GAIN = 0.01
 #: The share of repeated rows that must have several targets for repeats to be new measurements, not copies.
 REMEASURED = 0.1
@@ -32,18 +32,19 @@ REMEASURED = 0.1
 
 @dataclass(frozen=True)
 class Validation:
-    """What the model said of the rows held out, before it saw them: mean and variance of f, both [P, n]."""
+    """Predictions for held-out rows, from before they join the model: mean and variance of f, both [P, n]."""
 
-    rows: Tensor
+    rows: Tensor  #: their numbers, [n]
     mean: Tensor
     variance: Tensor
-    counts: Tensor | None = None  #: how many equal rows each stands for
-    in_turn: bool = False  #: each left out by itself, and said from all the others
+    counts: Tensor | None = None  #: how many equal rows each represents
+    noise: Tensor | None = None  #: the noise variance of each row where it varies, [P, n]
+    in_turn: bool = False  #: whether each row is predicted from all the others
 
 
 @dataclass(frozen=True)
 class Split:
-    """The rows that training sees, and those held out: the problem on them, and their numbers."""
+    """The training rows and the held-out rows: the problem on each, and the numbers of the held-out rows."""
 
     trained: Problem
     held: Problem | None = None
@@ -52,7 +53,7 @@ class Split:
 
     @property
     def judged(self) -> Problem | None:
-        """The held-out rows as they count in a score. Where all copies of a row are held out, their errors are one error."""
+        """The held-out rows with their counts in a score. If all copies of a row are held out together, they count once."""
         if self.held is None or self.held.counts is None or not self.by_copies:
             return self.held
         return replace(self.held, counts=self.held.counts.clamp_max(1.0))
@@ -60,7 +61,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Ending:
-    """The final posterior, the bound per row, and how they were found."""
+    """The final posterior, the bound per row, and how they were computed."""
 
     posterior: Posterior | StreamedPosterior
     bound: float
@@ -77,7 +78,7 @@ def finish(
     split: Split,
     plan: Schedule,
 ) -> Ending:
-    """Bring q to its optimum on all rows (but those held out, with `plan.keep_out`), given the parameters."""
+    """The optimal posterior on all rows at the current parameters; with `plan.keep_out`, without the held-out rows."""
     if isinstance(problem.observation, GaussianObservation):
         return _gaussian(problem, problem.observation, family, split, plan)
     whitened = problem.features.whiten()
@@ -102,7 +103,7 @@ def _gaussian(
     split: Split,
     plan: Schedule,
 ) -> Ending:
-    """The closed form on all rows, after the scalars are refined on those held out."""
+    """The closed form on all rows, after the scalars are refined on the held-out rows."""
     problem, features = problem.by_orbits(), problem.features
     whitened = features.whiten()
     s2 = float(observation.noise().double())
@@ -155,7 +156,7 @@ def _gaussian(
 
 
 def _better(statistics: Statistics, s2: float, name: Bound, size: float) -> Family:
-    """The joint posterior where its bound is clearly higher: it makes predictions dearer."""
+    """The joint family if its bound is clearly higher, because it makes predictions slower."""
     if sum(blocks for blocks, _ in statistics.shapes) == 1:
         return "block"
     block, joint = (closed_form(statistics, s2, family, name).bound / size for family in ("block", "joint"))
@@ -163,7 +164,7 @@ def _better(statistics: Statistics, s2: float, name: Bound, size: float) -> Fami
 
 
 def _said(split: Split, evaluation: DenseEvaluation, posterior: Posterior, scale: float) -> Validation:
-    """The moments of f at the held-out rows, which the posterior has not seen."""
+    """The moments of f at the held-out rows, from a posterior without them."""
     out, rows = split.held, split.rows
     assert out is not None
     assert rows is not None
@@ -178,7 +179,7 @@ def _evaluate(whitened: Whitened, X: Tensor, chunk_size: int = 4096) -> DenseEva
 
 
 def outputscale(features: Features) -> gpytorch.kernels.ScaleKernel | None:
-    """The kernel's output scale, where it has one for the whole of it that may be changed."""
+    """The outermost kernel if it is a `ScaleKernel` with a learned output scale, else None."""
     kernel = getattr(features.view, "kernel", None)
     if not isinstance(kernel, gpytorch.kernels.ScaleKernel) or not kernel.raw_outputscale.requires_grad:
         return None
@@ -186,16 +187,16 @@ def outputscale(features: Features) -> gpytorch.kernels.ScaleKernel | None:
 
 
 def _limits(constraint: gpytorch.constraints.Interval, unit: float = 1.0) -> tuple[float, float]:
-    """The range that a parameter's constraint leaves, in units of its present value."""
+    """The range that the constraint of a parameter allows, in units of its current value."""
     low, high = float(constraint.lower_bound.max()), float(constraint.upper_bound.min())
     return max(1e-6, 1.01 * low / unit), min(1e6, 0.99 * high / unit)
 
 
 def hold_out(problem: Problem, plan: Schedule) -> Split:
-    """The rows to train on and, where scalars are refined or the fit is watched, rows kept out.
+    """Hold rows out if scalars are refined on them or the fit is watched.
 
-    A row that stands for several equal ones may be on both sides: held out are rows of the table that it was made of. With
-    neighbours, mere copies are held out together: their nearest row would be their own copy.
+    A row that represents several equal ones may be on both sides: some of these rows of the table are held out. With neighbours,
+    copies are held out together, because the nearest row would be the row's own copy.
     """
     by_copies = plan.set_aside and problem.counts is not None and not _is_remeasured(problem)
     size = problem.N if by_copies else problem.size
@@ -212,7 +213,7 @@ def hold_out(problem: Problem, plan: Schedule) -> Split:
         rows = order[:n].sort().values
         return Split(problem.part(order[n:].sort().values), problem.part(rows), rows, by_copies)
     counts = problem.counts.double()
-    units = counts.floor().clamp_min(1.0)  # a weight below two is held out whole or not at all
+    units = counts.floor().clamp_min(1.0)  # a row with a weight below two is held out whole or not at all
     taken = torch.binomial(units, torch.full_like(units, share), generator=generator) * (counts / units)
     rows, left = (taken > 0).nonzero()[:, 0], counts - taken
     trained = (left > 1e-9 * counts).nonzero()[:, 0]
@@ -223,7 +224,7 @@ def hold_out(problem: Problem, plan: Schedule) -> Split:
 
 
 def _is_remeasured(problem: Problem) -> bool:
-    """Whether repeated inputs are new measurements: at least `REMEASURED` of their rows have inputs with several targets."""
+    """Whether repeated inputs are new measurements: a share `REMEASURED` of their rows, or more, has several targets."""
     assert problem.counts is not None
     if float(problem.counts.min()) < 1:  # weights, not numbers of rows
         return False

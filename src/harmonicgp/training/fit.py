@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import gpytorch
@@ -21,6 +21,7 @@ from harmonicgp.features.base import Features
 from harmonicgp.features.neighbours import Neighbourhood
 from harmonicgp.inference.closed_form import StreamedPosterior, closed_form
 from harmonicgp.inference.covariances import AdamPosterior
+from harmonicgp.inference.local_noise import LocalNoise
 from harmonicgp.inference.neighbours import NeighbourPredictor
 from harmonicgp.inference.posterior import Family, Posterior
 from harmonicgp.inference.prediction import MeanFunction, Predictor
@@ -33,21 +34,33 @@ from harmonicgp.training.full_data import full_data_step
 from harmonicgp.training.problem import Problem, check_data, check_model
 from harmonicgp.training.schedule import Course, Schedule
 
-#: Held-out rows that are watched for early stopping.
+#: The most held-out rows that are watched for early stopping.
 MAX_WATCHED = 1024
-#: Steps from one look at KL(q || p), which only the history needs, to the next.
+#: Steps between two evaluations of KL(q || p), which only the history needs.
 KL_EVERY = 5
-#: Closed forms that the refinement of scalars may take.
+#: The most closed forms of the refinement of scalars.
 TRIALS = 36
+#: A function of the record of a step; it may return True to stop.
 Callback: TypeAlias = Callable[[dict[str, Any]], object]
 
 
 @dataclass
 class Fit:
-    """What a fit leaves: the posterior, the bound per row, the history of steps.
+    """The result of a fit: the posterior, the bound per row, the history of steps.
 
-    `bound` is that of the hyper-parameters as training left them, so that fits can be compared by it; the refinement of
-    noise and output scale serves prediction and lowers it.
+    `bound` is computed at the hyper-parameters as training left them, so fits can be compared by it. The later refinement of
+    noise and output scale improves predictions and lowers the bound.
+
+    Examples:
+        >>> from harmonicgp.features import SparseFeatures
+        >>> X = torch.linspace(-2, 2, 50)[:, None]
+        >>> features = SparseFeatures(gpytorch.kernels.RBFKernel(), X[::10])
+        >>> result = fit(
+        ...     features, gpytorch.likelihoods.GaussianLikelihood(), X, X[:, 0].sin(), schedule=Schedule(max_steps=5)
+        ... )
+        >>> mean, variance = result.predictor().marginals(torch.zeros(3, 1))
+        >>> mean.shape, len(result.history), list(result.seconds)
+        (torch.Size([1, 3]), 5, ['train', 'finish'])
     """
 
     features: Features
@@ -58,14 +71,16 @@ class Fit:
     history: list[dict[str, Any]] = field(default_factory=list)
     refinement: Refinement | None = None
     iterations: int = 0  #: of conjugate gradients in the finish
-    validation: Validation | None = None  #: what was said of held-out rows
+    validation: Validation | None = None  #: predictions for held-out rows
     seconds: dict[str, float] = field(default_factory=dict)  #: "train", "finish", "neighbours"
-    neighbourhood: Neighbourhood | None = None  #: the rows that new points are given, where the residual has neighbours
+    neighbourhood: Neighbourhood | None = None  #: the training rows near new points, if the residual has neighbours
+    local_noise: LocalNoise | None = None  #: how the noise varies with the inputs, if it does
     note: str = ""  #: why a fit with neighbours ended before its time budget
 
     def predictor(self, chunk_size: int = 4096) -> Predictor:
-        """A frozen predictor, whose rounding is that of the same model read from a file."""
+        """A frozen predictor, with the same rounding as that of the model read from a file."""
         predictor = Predictor.freeze(self.features, self.posterior.settled(), self.mean, chunk_size)
+        predictor = replace(predictor, local_noise=self.local_noise)
         return predictor if self.neighbourhood is None else NeighbourPredictor.of(predictor, self.neighbourhood)
 
 
@@ -83,15 +98,34 @@ def fit(
     schedule: Schedule | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Fit:
-    """Fit the features' parameters, the likelihood's, and a posterior to rows X [N, d], y [N] or [P, N].
+    """Fit the parameters of features and likelihood, and a posterior, to a table. Parameters are changed in place.
 
-    Give standardised inputs and targets: lengthscales, noise and output scale start near one, and the prior mean is zero but
-    for `mean`, a function [n, d] -> [n], learned if it is a module. `noise` are known noise variances [N], added to the learned
-    one; `counts` [N] say how many equal rows each row stands for. `bound` is "tight" (default) or "elbo" for Gaussian noise,
-    "predictive" to train on predictive log-likelihood; "elbo" for other likelihoods. `family="auto"` trains independent blocks
-    and, under Gaussian noise, ends with the joint posterior where its bound is clearly higher. Parameters are changed in place. A
-    callback gets a dict for every step, and may return True to stop; its "predictor" is a function that makes a `Predictor` of
-    the model as it is then.
+    Args:
+        features: block features with their kernel and inducing inputs.
+        likelihood: any GPyTorch likelihood, or one of `harmonicgp.likelihoods`.
+        X: rows [N, d]. Standardise inputs and targets: lengthscales, noise and output scale start near one.
+        y: targets [N] or [P, N].
+        mean: the prior mean, a function [n, d] -> [n]; learned if it is a module. Default: zero.
+        noise: known noise variances [N], added to the learned one.
+        counts: how many equal rows each row represents, [N].
+        family: "block" or "joint". "auto" trains independent blocks and, for Gaussian noise, ends with the joint posterior if
+            its bound is clearly higher.
+        bound: for Gaussian noise "tight" (default), "elbo", or "predictive" to train on the predictive log-likelihood; for
+            other likelihoods "elbo".
+        schedule: length, rates and batches.
+        callbacks: functions that get a dict for every step, and may return True to stop. Its "predictor" is a function that
+            makes a `Predictor` of the current model.
+
+    Examples:
+        >>> from harmonicgp.actions import Negation
+        >>> from harmonicgp.features import HarmonicFeatures
+        >>> X = torch.linspace(-2, 2, 50)[:, None]
+        >>> features = HarmonicFeatures(gpytorch.kernels.RBFKernel(), Negation(), torch.tensor([[0.5], [1.5]]))
+        >>> result = fit(
+        ...     features, gpytorch.likelihoods.GaussianLikelihood(), X, X[:, 0].sin(), schedule=Schedule(max_steps=5)
+        ... )
+        >>> result.posterior.mean_vector().shape  # [P, F]
+        torch.Size([1, 4])
     """
     start, plan = time.perf_counter(), Schedule() if schedule is None else schedule
     if not isinstance(plan, Schedule):
@@ -107,7 +141,7 @@ def fit(
     observation.check_bound(bound)
     everything = Problem(features, observation, X.detach(), y.detach(), mean, noise, bound, counts)
     split = hold_out(everything, plan)
-    streamed = features.n_features > MAX_DENSE  # then the joint matrix is never formed, in training neither
+    streamed = features.n_features > MAX_DENSE  # the joint matrix is then not computed, not even in training
     training_family: Family = "joint" if family == "joint" and not streamed else "block"
     until = math.inf
     if plan.time_budget is not None:
@@ -130,7 +164,7 @@ def fit(
 
 
 def finish_seconds(problem: Problem, family: Family, plan: Schedule) -> float:
-    """How long the finish will take, from a trial on one chunk of rows."""
+    """The seconds that the finish will take, estimated from one chunk of rows."""
     if not plan.finish:
         return 0.0
     few = problem.part(slice(0, min(plan.chunk_size, problem.N)))
@@ -150,7 +184,7 @@ def finish_seconds(problem: Problem, family: Family, plan: Schedule) -> float:
 
 
 class TrainingLoop:
-    """Steps on batches: q by natural gradients (or with the rest), everything else by Adam."""
+    """Steps on batches: natural gradients for q (or Adam), Adam for everything else."""
 
     def __init__(
         self,
@@ -164,7 +198,7 @@ class TrainingLoop:
         self.problem, self.plan, self.until, self.checkpoint = problem, plan, until, checkpoint
         self.watched = held.part(slice(0, min(MAX_WATCHED, held.N))) if held and plan.early_stopping else None
         shapes, P, device = problem.features.shapes, problem.observation.n_latent(len(problem.y)), problem.X.device
-        #: The posterior that natural gradients step, and the one that Adam trains in its place.
+        #: The posterior of natural gradients, and the one that Adam trains instead.
         self.q = Posterior.prior(shapes, family, P, shared=problem.observation.is_gaussian, device=device)
         self.by_adam = AdamPosterior(shapes, family, P, problem.X.dtype, device) if plan.optimizer == "adam" else None
         self.parameters = problem.parameters() + ([] if self.by_adam is None else list(self.by_adam.parameters()))
@@ -176,14 +210,14 @@ class TrainingLoop:
             else None
         )
         self.draws = problem.batches(plan)
-        # All rows at once under Gaussian noise: the whole step is the optimum.
+        # With all rows in a batch and Gaussian noise, a step of length one is the optimum.
         self.exact = self.draws.whole and problem.observation.is_gaussian and self.by_adam is None
         self.course = Course(plan)
         self.history: list[dict[str, Any]] = []
 
     @memory_kept()
     def run(self, callbacks: Sequence[Callback]) -> tuple[Posterior, list[dict[str, Any]]]:
-        """Step by step to the end of the course."""
+        """Run all steps."""
         plan, course = self.plan, self.course
         if self.checkpoint is not None:
             found = self.checkpoint.read(self.parameters, self.optimizer, course)
@@ -191,7 +225,7 @@ class TrainingLoop:
                 self.q, place = found[0] or self.q, found[1]
                 self.draws.drawn, self.history, course.seconds = place["drawn"], place["history"], place["seconds"]
         start = time.perf_counter() - course.seconds
-        # disable=None: quiet where there is no terminal
+        # disable=None: no bar if there is no terminal
         with tqdm(
             total=plan.max_steps, initial=course.step, desc="fit", disable=None if plan.progress else True, leave=False
         ) as bar:
@@ -217,22 +251,22 @@ class TrainingLoop:
         return self.posterior(), self.history
 
     def posterior(self) -> Posterior:
-        """The present posterior by precisions."""
+        """The current posterior, stored by precisions."""
         return self.q if self.by_adam is None else self.by_adam.posterior()
 
     def _predictor(self) -> Predictor:
-        """Of the present state."""
+        """A predictor of the current model."""
         return Predictor.freeze(self.problem.features, self.posterior(), self.problem.mean)
 
     def step(self) -> float:
-        """One step; gives the bound a row on its batch."""
+        """Take a step and return the bound per row on its batch."""
         if self.by_adam is not None:
             return self._adam_step(self.by_adam)
         with no_threads_inside(self.problem.features.shapes) if self.q.family == "block" else nullcontext():
             return self._natural_step()
 
     def _adam_step(self, q: AdamPosterior) -> float:
-        """Everything by Adam, as the paper trains."""
+        """A step of Adam for everything, as in the paper."""
         batch = self.problem.batch(self.draws.draw())
         mean = self._mean_term(batch, batch.terms(q, batch.evaluate()))
         kl = q.kl() / self.problem.size
@@ -240,7 +274,7 @@ class TrainingLoop:
         return float(mean.detach().double()) - float(kl.detach())
 
     def _natural_step(self) -> float:
-        """Q by a natural-gradient step, the rest by Adam on the batch that the schedule says."""
+        """A natural-gradient step for q, and a step of Adam for the rest, on the batch that the schedule names."""
         problem, plan, q = self.problem, self.plan, self.q
         batch = problem.batch(self.draws.draw())
         evaluation = batch.evaluate()
@@ -254,14 +288,14 @@ class TrainingLoop:
         if plan.gradient_batch != "before":
             terms = batch.terms(q, evaluation)
         mean = self._mean_term(batch, terms)
-        # KL does not depend on what Adam changes, and moves slowly: a look at it now and then is enough.
+        # KL does not depend on what Adam changes, and changes slowly: it need not be computed in every step.
         if self.exact or self.course.step % KL_EVERY == 0:
             self.course.kl = float(q.kl()) / problem.size
         self._adam(-mean)
         return float(mean.detach().double()) - self.course.kl
 
     def _mean_term(self, batch: Problem, terms: Tensor) -> Tensor:
-        """The bound's terms a row of all data, from those of a batch."""
+        """The sum of the terms of the bound per row of all data, estimated from a batch."""
         return batch.sum(terms) * (self.problem.N / batch.N / self.problem.size)
 
     def _adam(self, loss: Tensor) -> None:

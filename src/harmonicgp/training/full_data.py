@@ -8,7 +8,6 @@ from torch import Tensor
 from harmonicgp.features.base import Whitened
 from harmonicgp.features.evaluation import diagonal_blocks, split_coefficients
 from harmonicgp.inference.posterior import Posterior
-from harmonicgp.inference.statistics import chunks
 from harmonicgp.training.problem import Problem
 
 
@@ -21,26 +20,21 @@ def full_data_step(
     chunk_size: int = 4096,
     prior: Posterior | None = None,
 ) -> Posterior:
-    """One natural-gradient step on all rows; shortened, and at last not taken, until the bound does not fall.
+    """One natural-gradient step on all rows. It is shortened until the bound does not fall, and skipped if no length helps.
 
-    The same step as on a batch, with the joint mean solved directly: S = A lambda A' is summed over chunks, one matrix [F, F]
-    for each precision. `prior`, an earlier posterior, takes the place of N(0, I).
+    It is the same step as on a batch, with the joint mean solved directly: S = A lambda A' is summed over chunks, one matrix
+    [F, F] for each precision. `prior`, an earlier posterior, takes the place of N(0, I).
     """
     P, F = posterior.n_outputs, problem.features.n_features
     C = len(posterior.precisions[0])  # one precision for all outputs under Gaussian noise
     S = torch.zeros(C, F, F, dtype=torch.float64, device=problem.X.device)
     b = torch.zeros(P, F, dtype=torch.float64, device=problem.X.device)
-    for rows in chunks(problem.N, chunk_size):
-        part = problem.part(rows)
-        evaluation = whitened.dense(part.X)
-        m, v = posterior.moments(evaluation)
-        g, lam = part.observation.sites(part.y, part.latent(m), v + evaluation.residual.variance, part.noise)
-        if part.counts is not None:
-            g, lam = g * part.counts, lam * part.counts
-        A = evaluation.flat()
+    for part in problem.parts(chunk_size):
+        sites = part.sites(posterior, whitened.dense(part.X))
+        A = sites.features.flat()
         for c in range(C):
-            S[c] += ((A * lam[c]) @ A.mT).double()
-        b += ((g + lam * m) @ A.mT).double()
+            S[c] += ((A * sites.lam[c]) @ A.mT).double()
+        b += ((sites.g + sites.lam * sites.mean) @ A.mT).double()
     S = 0.5 * (S + S.mT)
     if prior is None:
         S.diagonal(dim1=-2, dim2=-1).add_(1.0)
@@ -63,8 +57,8 @@ def full_data_step(
 def absorb(problem: Problem, whitened: Whitened, prior: Posterior, passes: int = 6) -> Posterior:
     """The posterior after new rows, with an earlier posterior as their prior.
 
-    Under Gaussian noise one step solves it: just what the closed form on all rows gives for one block or a joint posterior.
-    For several independent blocks the earlier rows' coupling between blocks is no longer known, and taken as none.
+    Under Gaussian noise one step is the solution. For one block or a joint posterior it equals the closed form on all rows.
+    For several independent blocks, the coupling between blocks from the earlier rows is lost.
     """
     q = prior
     for _ in range(1 if problem.observation.is_gaussian else passes):
@@ -73,7 +67,7 @@ def absorb(problem: Problem, whitened: Whitened, prior: Posterior, passes: int =
 
 
 def _mixed(posterior: Posterior, old: Tensor, S: Tensor, b: Tensor, rho: float) -> Posterior | None:
-    """The posterior after a step of length rho, None where its precision cannot be factorised."""
+    """The posterior after a step of length rho; None if its precision cannot be factorised."""
     mu = posterior.mean_vector()
     H = (1 - rho) * old + rho * S
     rhs = (1 - rho) * (old @ mu[..., None])[..., 0] + rho * b

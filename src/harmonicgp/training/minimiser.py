@@ -1,4 +1,4 @@
-"""SciPy's quasi-Newton minimiser for a few numbers, with the best point kept and failures sent back."""
+"""SciPy's quasi-Newton minimiser for a few numbers. It returns the best point and survives failed evaluations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Objective: TypeAlias = Callable[[Array], tuple[float, Array]]
 
 
 class StopMinimisingError(Exception):
-    """Raised by an objective to end the search, with the value at the point where it was asked."""
+    """Raised by an objective to end the search, with the value at the current point."""
 
     def __init__(self, value: float) -> None:
         super().__init__(value)
@@ -27,7 +27,7 @@ class StopMinimisingError(Exception):
 
 @dataclass(frozen=True)
 class Minimum:
-    """The best point that was seen."""
+    """The best point of a search."""
 
     x: Array
     value: float
@@ -39,7 +39,7 @@ def minimise(
 ) -> Minimum:
     """L-BFGS-B from x [n] within limits [n, 2].
 
-    Where the function fails (a matrix without a Cholesky factor, no finite value) the search turns back.
+    If the function fails (a matrix without a Cholesky factor, a value that is not finite), the search steps back.
 
     Examples:
         >>> import numpy as np

@@ -1,9 +1,10 @@
-"""The end of a fit whose residual is given its neighbours: the search, the closed form on all rows, and new rows."""
+"""The end of a fit with neighbours: the search, the closed form on all rows, and new rows."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -20,6 +21,7 @@ from harmonicgp.inference.statistics import Statistics
 from harmonicgp.kernels.metric import metric_coordinates
 from harmonicgp.training.finish import Split, Validation, finish, outputscale
 from harmonicgp.training.fit import Fit, finish_seconds
+from harmonicgp.training.local_noise import VaryingNoise, held_out_errors, learn_local_noise
 from harmonicgp.training.neighbour_scores import (
     MAX_GIVEN,
     GivenRows,
@@ -49,12 +51,17 @@ def fit_neighbours(
     schedule: Schedule | None = None,
     family: Family | Literal["auto"] = "auto",
 ) -> Fit:
-    """A fit with neighbours for its residual, from a fit without and the rows that it was fitted to.
+    """A fit with neighbours, from a fit without and the rows that it was fitted to.
 
-    `k` is the number of neighbours. "auto" decides by the density of held-out rows: where neighbours say no more of them, the
-    first fit is ended as `training.fit` ends it, in a posterior of `family`. `schedule` is that of the first fit, which need not
-    have refined its scalars; its `time_budget` is what is left. Where rows are held out, the hyper-parameters are learned anew,
-    in copies; without, they stay as they are.
+    If rows are held out, the hyper-parameters are learned again, in copies. Otherwise they stay unchanged.
+
+    Args:
+        result: the fit without neighbours. Its noise and output scale need not be refined.
+        problem: its rows.
+        k: the number of neighbours. "auto" decides by the density of held-out rows. If neighbours do not raise it, the first fit
+            is finished as `training.fit` finishes it.
+        schedule: that of the first fit; `time_budget` is the remaining time.
+        family: the family of the posterior. "auto" is the joint family with neighbours.
     """
     begin, plan = time.perf_counter(), Schedule() if schedule is None else schedule
     observation = gaussian(problem)
@@ -71,33 +78,38 @@ def fit_neighbours(
         until = math.inf if plan.time_budget is None else begin + plan.time_budget
         search = NeighbourSearch(split, plan, until, reserve)
         best = search.run(start, k)
-        if k == "auto" and best.score == -math.inf:  # no factorisation at any of them
+        if k == "auto" and search.first is not None and best.score == -math.inf:  # no factorisation with neighbours
+            best = search.first
+        if best.score == -math.inf and k == "auto":
             return _finished(result, problem, split, plan, family)
-        ending, note = close(best, split, plan, family, search.given), search.note
-        if k == "auto" and best.score < search.independent + AHEAD:
-            ending = _better(ending, result, problem, split, plan, family)
+        ending, note = close(best, split, plan, family, search.given, until), search.note
+        if k == "auto" and validation_score(ending, split.judged) < search.independent + AHEAD:
+            others = [_finished(result, problem, split, plan, family)]
+            if search.first is not None and search.first.score > best.score:
+                others.append(close(search.first, split, plan, family, search.given))
+            ending = _best(ending, others, split.judged)
     seconds = {**result.seconds, "neighbours": time.perf_counter() - begin}
     return replace(ending, mean=result.mean, history=result.history, seconds=seconds, note=note)
 
 
-def _better(
-    ending: Fit, result: Fit, problem: Problem, split: Split, plan: Schedule, family: Family | Literal["auto"]
-) -> Fit:
-    """The fit with neighbours if it says more of the held-out rows than the first fit, ended at its best."""
-    judged = split.judged
-    assert judged is not None
-    refined = _finished(result, problem, split, plan, family)
-    return ending if validation_score(ending, judged) > validation_score(refined, judged) + GAIN else refined
+def _best(ending: Fit, others: Sequence[Fit], held: Problem | None) -> Fit:
+    """The fit with neighbours if it says clearly more of the held-out rows than all others, else the best of these."""
+    other = max(others, key=lambda fit: validation_score(fit, held))
+    return ending if validation_score(ending, held) > validation_score(other, held) + GAIN else other
 
 
-def validation_score(result: Fit, held: Problem) -> float:
+def validation_score(result: Fit, held: Problem | None) -> float:
     """The mean log-density of the held-out rows by what a fit said of them."""
     said = result.validation
-    if said is None:
+    if said is None or held is None:
         return -math.inf
     held = Start(result.features, gaussian(replace(held, observation=result.observation))).on(held)
     mean = said.mean.double() - held.latent(torch.zeros_like(said.mean))
-    return log_density(held, mean, said.variance, float(gaussian(held).noise().detach()))[0]
+    s2 = float(gaussian(held).noise().detach())
+    if said.noise is not None:
+        errors = held_out_errors(held, mean, said.variance, s2)
+        return errors.mean(errors.densities(said.noise)) / len(mean)
+    return log_density(held, mean, said.variance, s2)[0]
 
 
 def _finished(result: Fit, problem: Problem, split: Split, plan: Schedule, family: Family | Literal["auto"]) -> Fit:
@@ -118,19 +130,34 @@ def _finished(result: Fit, problem: Problem, split: Split, plan: Schedule, famil
 
 
 @torch.no_grad()
-def close(best: Scored, split: Split, plan: Schedule, wanted: Family | Literal["auto"], most: int = MAX_GIVEN) -> Fit:
+def close(
+    best: Scored,
+    split: Split,
+    plan: Schedule,
+    wanted: Family | Literal["auto"],
+    most: int = MAX_GIVEN,
+    until: float = math.inf,
+) -> Fit:
     """The posterior, and what it said of held-out rows before it saw them.
 
-    `most` rows inform it, each given its neighbours among all.
+    `most` rows inform it, each given its neighbours among all. Whether the noise varies is looked at up to the time `until`.
     """
     family = family_of(wanted)
     rows, s2, scale = GivenRows(best.start, split, best.k, most), best.s2, best.scale
-    statistics, problem, held, validation = rows.statistics(s2), rows.trained, rows.held, None
-    if held is not None and split.held is not None and split.rows is not None:
-        mean, variance = rows.moments(closed_form(statistics, s2, family, "elbo"), s2)
+    statistics, problem, validation = rows.statistics(s2), rows.trained, None
+    varying: VaryingNoise | None = None
+    if rows.held is not None and split.held is not None and split.rows is not None:
+        form = closed_form(statistics, s2, family, "elbo")
+        mean, variance = rows.moments(form, s2)
         if is_free(problem) and outputscale(best.start.features) is not None:
-            scale = log_density(held, mean, variance, s2, True)[1]
-        validation = Validation(split.rows, held.latent(mean), scale * variance, held.counts)
+            scale = log_density(rows.held, mean, variance, s2, True)[1]
+        validation = Validation(split.rows, rows.held.latent(mean), scale * variance, rows.held.counts)
+        if best.k > 0 and is_free(problem):
+            errors = held_out_errors(rows.held, mean, scale * variance, scale * s2)
+            varying = learn_local_noise(rows, form, s2, scale, errors, until)
+            validation = replace(validation, noise=None if varying is None else varying.smoothing.variances)
+            if varying is not None and not plan.keep_out:
+                varying = varying.joined(rows.held.X, errors)
         if not plan.keep_out:
             known, problem = problem.N, problem.joined(best.start.on(split.held))
             observed = ObservedRows(problem.X, problem.centred(), noise_of(problem, s2))
@@ -146,6 +173,7 @@ def close(best: Scored, split: Split, plan: Schedule, wanted: Family | Literal["
         observed = ObservedRows(problem.X, problem.centred(), row_noise(problem).detach())
         kernel = getattr(start.features.view, "kernel", None)
         ending.neighbourhood = Neighbourhood.of(kernel, observed, min(best.k, len(observed)))
+        ending.local_noise = None if varying is None else varying.noise(kernel)
     return ending
 
 

@@ -101,7 +101,7 @@ class NeighbourSearch:
         self.informing = 0.0  # seconds of it that the sums over rows took
         self.more = False  #: whether more neighbours may be asked for
         self.made: dict[Move, int] = {}  # how often each move has been made
-        self.independent = -math.inf  #: the score of independent residuals
+        self.first: Scored | None = None  #: the start without neighbours, where their number may be chosen
         self.converged = False  #: whether no move helped any more
         self.note = ""  #: why the search ended before its time
 
@@ -113,14 +113,12 @@ class NeighbourSearch:
         best = self.score(start, NEIGHBOURS if k == "auto" else k)
         self.more = k == "auto"
         if self.more:
-            independent = self.score(start, 0)
-            self.independent = independent.score
+            self.first = self.score(start, 0)
         moves = [self.alone, self.descend]
         best = self.climb(best, moves)
         if self.more:
             best, self.more = self.double(best), False
             best = self.climb(best, moves) if math.isfinite(self.until) else best
-            best = self.better(best, independent)
         left = self.until - time.perf_counter() - self.closing(self.seeing)
         if math.isfinite(left) and left > 0.3 * (self.until - begin):
             names = "more steps" + (" and more neighbours" if self.more else "")
@@ -181,6 +179,11 @@ class NeighbourSearch:
                 rewards.update({m: 1e-9 for m in rewards if rewards[m] == 0 and m != self.alone})
         self.converged = all(reward <= 0 for reward in rewards.values())
         return best
+
+    @property
+    def independent(self) -> float:
+        """The score without neighbours."""
+        return -math.inf if self.first is None else self.first.score
 
     @staticmethod
     def better(first: Scored, second: Scored) -> Scored:

@@ -1,9 +1,10 @@
-"""What is fitted when the residual is given its neighbours: rows of features with a noise of their own."""
+"""The fitting problem with neighbours: rows of features, each with its own noise."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -26,7 +27,7 @@ PAIRS = 1 << 20
 
 
 class GroupBatches(Batches):
-    """Batches of whole groups, pass after pass: draws numbers of groups."""
+    """Batches of whole groups, pass after pass: it draws numbers of groups."""
 
     def __init__(self, groups: RowGroups, size: int, seed: int) -> None:
         rows = len(groups.numbers) / len(groups)
@@ -46,7 +47,7 @@ class NeighbourProblem(Problem):
 
     @classmethod
     def of(cls, problem: Problem, groups: RowGroups) -> NeighbourProblem:
-        """The rows of these groups; the rows of `problem` are in random order."""
+        """The problem on the rows of these groups. The rows of `problem` are in random order."""
         some = problem.part(groups.numbers)
         return cls(**{f.name: getattr(some, f.name) for f in fields(Problem)}, everything=problem, groups=groups)
 
@@ -80,20 +81,13 @@ class NeighbourProblem(Problem):
     def sites(self, posterior: Posterior, evaluation: Any) -> Sites:
         """The slopes g = (y~ - mean)/d, lambda = 1/d."""
         features = evaluation.evaluation.detach()
-        m = posterior.mean(features)
+        m = features.project(posterior.mean_vector())
         d = evaluation.d.to(m.dtype)
         return Sites(features, m, None, (evaluation.y - m) / d, (1 / d).expand_as(m))
 
-    @torch.no_grad()
-    def total(
-        self, posterior: Posterior, whitened: Whitened, chunk_size: int = 4096, prior: Posterior | None = None
-    ) -> float:
-        """The bound on all rows at a posterior; `prior`, an earlier posterior, takes the place of N(0, I)."""
-        value = -float(posterior.kl(prior))
-        for groups in self.groups.split(self.features.n_features):
-            part = NeighbourProblem.of(self.everything, groups)
-            value += float(part.terms(posterior, part.evaluate(whitened)).double().sum())
-        return value
+    def parts(self, chunk_size: int) -> Iterator[NeighbourProblem]:
+        """The groups in parts of bounded memory, whatever the chunk size."""
+        return (NeighbourProblem.of(self.everything, some) for some in self.groups.split(self.features.n_features))
 
 
 def row_noise(problem: Problem) -> Tensor:
@@ -112,10 +106,11 @@ def gaussian(problem: Problem) -> GaussianObservation:
 def learn_alone(
     problem: Problem, k: int, steps: int, rate: float, seed: int, batch: int = 512, until: float = math.inf
 ) -> None:
-    """Kernel and noise by the nearest-neighbour likelihood, prod_i p(y_i | its k nearest earlier rows), without features.
+    """Learn kernel and noise from the nearest-neighbour likelihood, prod_i p(y_i | its k nearest earlier rows), without features.
 
-    The parameters of the kernel and of the noise are changed in place; inducing inputs stay. Rows come in random order; the
-    last `MAX_ALONE` of them are seen, each given its nearest among all before it. It ends at the time `until`.
+    The parameters of the kernel and of the noise are changed in place; inducing inputs stay unchanged. Rows are in random order.
+    The likelihood is that of the last `MAX_ALONE` rows, each given the nearest of all rows before it. Learning ends at the time
+    `until` at the latest.
     """
     view, observation = problem.features.view, gaussian(problem)
     parameters = [p for m in (view, observation) if isinstance(m, torch.nn.Module) for p in m.parameters()]
@@ -127,7 +122,7 @@ def learn_alone(
     batch = max(16, min(batch, PAIRS // max(k, 1) ** 2))
     draws, y = Batches(problem.N - first, batch, seed), problem.centred().detach()
     for step in range(steps):
-        if step in (0, steps // 4, (6 * steps) // 10):  # the kernel's metric moves
+        if step in (0, steps // 4, (6 * steps) // 10):  # the metric of the kernel changes
             table = earlier(problem.coordinates(), k, first)
         if time.perf_counter() > until:
             return
@@ -160,7 +155,7 @@ def density_alone(problem: Problem, k: int, first: int) -> float:
 
 
 def repeats(problem: Problem) -> Tensor:
-    """What c equal rows of one output bring to minus the log-likelihood beside one row of noise s2/c, [N]."""
+    """Minus the log-likelihood of c equal rows, less that of one row of noise s2/c, for one output: [N]."""
     if problem.counts is None:
         return torch.zeros_like(problem.X[:, 0])
     noise = gaussian(problem).noise(problem.noise)

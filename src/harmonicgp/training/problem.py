@@ -1,7 +1,8 @@
-"""What is fitted: features, a likelihood and data, with the pieces of the bound that every loop needs."""
+"""The problem of a fit: features, a likelihood and data, with the terms of the bound that every loop needs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,18 +24,18 @@ from harmonicgp.training.schedule import Batches, Schedule
 
 @dataclass(frozen=True)
 class Sites:
-    """A batch as a natural-gradient step sees it: features, and the slopes of its terms at the present posterior."""
+    """A batch for a natural-gradient step: its features, and the slopes of its terms at the current posterior."""
 
     features: DenseEvaluation  #: without a graph
     mean: Tensor  #: of the features' part of f, [P, B]
-    variance: Tensor | None  #: of the same; None where the slopes do not need it
+    variance: Tensor | None  #: of the same; None if the slopes do not need it
     g: Tensor  #: d e / d mean, [P, B]
     lam: Tensor  #: -2 d e / d variance, [P, B]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows X [N, d], y [P, N] with all that explains them."""
+    """Rows X [N, d], y [P, N] with the features, the likelihood and the mean function that model them."""
 
     features: Features
     observation: Observation
@@ -43,7 +44,7 @@ class Problem:
     mean: MeanFunction | None
     noise: Tensor | None  #: known noise variances, [N]
     bound: Bound
-    counts: Tensor | None = None  #: how many equal rows each stands for, [N]; None for one
+    counts: Tensor | None = None  #: how many equal rows each represents, [N]; None if all are one
 
     @property
     def N(self) -> int:
@@ -86,7 +87,7 @@ class Problem:
         return list(dict.fromkeys(parameters))
 
     def centred(self) -> Tensor:
-        """Targets less the mean function, [P, N]: what Gaussian closed forms work on."""
+        """Targets less the mean function, [P, N]: the targets of Gaussian closed forms."""
         return self.y if self.mean is None else self.y - self._prior_mean()
 
     def latent(self, m: Tensor) -> Tensor:
@@ -103,12 +104,16 @@ class Problem:
             )
         return value
 
+    def parts(self, chunk_size: int) -> Iterator[Problem]:
+        """The rows in parts of at most `chunk_size`."""
+        return (self.part(rows) for rows in chunks(self.N, chunk_size))
+
     def coordinates(self) -> Tensor:
         """The rows in the metric of the kernel, [N, D]: nearer rows are more alike."""
         return metric_coordinates(getattr(self.features.view, "kernel", None), self.X)
 
     def batches(self, plan: Schedule) -> Batches:
-        """The batches of a fit, as numbers that `batch` takes."""
+        """The batches of a fit: numbers for `batch`."""
         return Batches(self.N, plan.batch_size, plan.seed)
 
     def batch(self, numbers: Tensor) -> Problem:
@@ -116,20 +121,20 @@ class Problem:
         return self.part(numbers)
 
     def evaluate(self, whitened: Whitened | None = None) -> Any:
-        """The features of the rows and their residual; factorised anew, differentiably, unless `whitened` is given."""
+        """The features of the rows and their residual; factorised again, differentiably, unless `whitened` is given."""
         return self.features(self.X) if whitened is None else whitened(self.X)
 
     def terms(self, posterior: VariationalPosterior, evaluation: Any) -> Tensor:
-        """The rows' terms of the bound at a posterior, [N], from what `evaluate` gave."""
+        """The terms of the bound for each row at a posterior, [N], from the result of `evaluate`."""
         m, v = posterior.moments(evaluation)
         return self.observation.terms(self.y, self.latent(m), v, evaluation.residual, self.bound, self.noise)
 
     @torch.no_grad()
     def sites(self, posterior: Posterior, evaluation: Any) -> Sites:
-        """The slopes of the rows' terms at a posterior, repeats counted, from what `evaluate` gave."""
+        """The slopes of these terms at a posterior, repeats counted, from the result of `evaluate`."""
         features, residual = evaluation.detach(), evaluation.residual.variance
-        if self.observation.is_gaussian:  # whose sites do not look at the variance
-            m, v = posterior.mean(features), None
+        if self.observation.is_gaussian:  # its slopes do not depend on the variance
+            m, v = features.project(posterior.mean_vector()), None
             total = residual.expand_as(m)
         else:
             m, v = posterior.moments(features)
@@ -141,10 +146,10 @@ class Problem:
 
     @torch.no_grad()
     def step(self, posterior: Posterior, evaluation: Any, scale: float, rho: float) -> Posterior:
-        """A natural-gradient step of length rho on these rows, which stand for `scale` times as many.
+        """A natural-gradient step of length rho on these rows, which represent `scale` times as many.
 
-        Under Gaussian noise the step is safe for every rho. Other likelihoods are not quadratic: the step is shortened,
-        and at last not taken, until the bound on these rows does not fall.
+        Under Gaussian noise the step is safe for every rho. Other likelihoods are not quadratic: the step is shortened
+        until the bound on these rows does not fall, and skipped if no length helps.
         """
         sites = self.sites(posterior, evaluation)
         if self.observation.is_gaussian:
@@ -174,8 +179,7 @@ class Problem:
     ) -> float:
         """The bound on all rows at a posterior; `prior`, an earlier posterior, takes the place of N(0, I)."""
         value = -float(posterior.kl(prior))
-        for rows in chunks(self.N, chunk_size):
-            part = self.part(rows)
+        for part in self.parts(chunk_size):
             value += float(part.sum(part.terms(posterior, part.evaluate(whitened)).double()))
         return value
 
@@ -183,7 +187,7 @@ class Problem:
 def check_data(
     X: Tensor, y: Tensor, noise: Tensor | None, counts: Tensor | None, observation: Observation
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Y as [P, N], noise and counts, in the dtype of X, after checks that name what is wrong."""
+    """Y as [P, N], noise and counts, in the dtype of X, after checks with clear errors."""
     check_points(X, "X")
     if X.dim() != 2:
         raise ValueError(f"X must hold one point a row, [N, d]; got shape {tuple(X.shape)}.")
@@ -215,7 +219,7 @@ def check_data(
 
 
 def check_model(features: Features, likelihood: gpytorch.likelihoods.Likelihood, X: Tensor) -> None:
-    """Raise a clear error where features, likelihood and data do not fit together."""
+    """Raise a clear error unless features, likelihood and data fit together."""
     if not isinstance(features, Features):
         raise TypeError(f"features must be one of harmonicgp.features; got {type(features).__name__}.")
     Z = getattr(features, "Z", None)

@@ -1,4 +1,4 @@
-"""How long and how fast."""
+"""The schedule of a fit: its length, rates and batches."""
 
 from __future__ import annotations
 
@@ -18,15 +18,20 @@ Optimizer: TypeAlias = Literal["natural", "adam"]
 
 @dataclass(frozen=True)
 class Schedule:
-    """The course of a fit.
+    """The length, rates and batches of a fit.
 
-    `gradient_batch` says on which batch Adam takes its gradient: the one q has just stepped on, the same before q steps, or a
-    fresh one. `optimizer="adam"` trains everything by Adam at a constant rate, as the paper's runs.
+    - `gradient_batch` is the batch on which Adam takes its gradient: "same", on which q has just stepped; "before", the same
+      before q steps on it; or "fresh", another one.
+    - `optimizer="adam"` trains everything by Adam at a constant rate, as in the paper.
+    - `early_stopping` watches the bound on held-out rows (on all rows if none are held out and a batch holds all). When it no
+      longer rises, the fit skips to the last fifth of its course, in which the rates fall.
+    - `time_budget` limits the whole of `fit`, the finish included.
+    - `checkpoint` is a file. A fit that was killed continues from it and ends with the same result.
 
-    `early_stopping` watches the bound on held-out rows (on all rows where none are held out and a batch holds them all): when
-    it no longer rises, the fit goes on to the last fifth of its course, so that it still cools down. `time_budget`
-    seconds hold for the whole of `fit`, the finish included. With `checkpoint`, a file, a fit that was killed goes on where it
-    was and ends with the same result.
+    Examples:
+        >>> plan = Schedule(max_steps=100, batch_size=256, time_budget=60.0)
+        >>> plan.rate_at(0.0), plan.rate_at(0.1)  # Adam's rate, as a factor of `learning_rate`
+        (0.5, 1.0)
     """
 
     max_steps: int = 400
@@ -39,16 +44,16 @@ class Schedule:
     refine: bool = True  #: noise and output scale on held-out rows (Gaussian)
     validation_fraction: float = 0.1
     max_validation: int = 4000
-    set_aside: bool = False  #: hold rows out in any case, for what comes after the fit
+    set_aside: bool = False  #: hold rows out in any case, for steps after the fit
     keep_out: bool = False  #: leave held-out rows out of the final posterior too, for calibration
     early_stopping: bool = False
     time_budget: float | None = None  #: seconds
     checkpoint: Path | None = None
     checkpoint_every: int = 20  #: steps
-    full_passes: int = 3  #: full-data natural-gradient steps of the finish, where there is no closed form
+    full_passes: int = 3  #: full-data natural-gradient steps of the finish, if there is no closed form
     chunk_size: int = 4096  #: rows at a time in passes over the data
     seed: int = 0
-    progress: bool = True  #: a bar, on a terminal
+    progress: bool = True  #: show a progress bar on a terminal
 
     def __post_init__(self) -> None:
         whole_number(self.max_steps, "max_steps", 0)
@@ -74,11 +79,11 @@ class Schedule:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}.")
 
     def rho_at(self, step: int, share: float) -> float:
-        """Almost whole natural-gradient steps at first, then falling to 0.02 with the learning rate."""
+        """The length of a natural-gradient step: 0.9 in the first three steps, then falling from `rho` to 0.02."""
         return 0.9 if step < 3 else max(self.rho * (1 - share), 0.02)
 
     def rate_at(self, share: float) -> float:
-        """Adam's course: from a half to the whole in the first tenth, then along a cosine to a fortieth."""
+        """Adam's rate as a factor: from 0.5 to 1 in the first tenth, then along a cosine to 0.025."""
         if self.optimizer == "adam":
             return 1.0
         return 0.5 + 5 * share if share < 0.1 else 0.025 + 0.4875 * (1 + math.cos(math.pi * (share - 0.1) / 0.9))
@@ -86,7 +91,7 @@ class Schedule:
 
 @dataclass
 class Course:
-    """Where a fit stands: `share` runs from 0 to 1 and sets all rates."""
+    """The progress of a fit: `share` runs from 0 to 1 and sets all rates."""
 
     plan: Schedule
     step: int = 0
@@ -94,30 +99,30 @@ class Course:
     best: float = -math.inf
     stale: int = 0  #: checks since the watched bound last rose
     cooling: bool = False
-    kl: float = 0.0  #: KL(q || p) a row, when it was last looked at
-    seconds: float = 0.0  #: spent before a resumption
+    kl: float = 0.0  #: KL(q || p) per row, when it was last computed
+    seconds: float = 0.0  #: of earlier runs, before a checkpoint was read
 
-    COOL = 0.8  #: where a fit that no longer improves goes on
+    COOL = 0.8  #: the share to which a fit skips when it no longer improves
     PATIENCE = 3
-    TOLERANCE = 1e-3  #: nats a row
+    TOLERANCE = 1e-3  #: nats per row
 
     @property
     def done(self) -> bool:
-        """Whether the course is run."""
+        """Whether the fit is at its end."""
         return self.share >= 1 - 1e-9 or self.step >= self.plan.max_steps
 
     @property
     def check_every(self) -> int:
-        """Steps from one look at the watched bound to the next."""
+        """Steps between two checks of the watched bound."""
         return max(self.plan.max_steps // 25, 4)
 
     def advance(self, elapsed_share: float = 0.0) -> None:
-        """One step on; `elapsed_share` is that of a time budget."""
+        """Count a step; `elapsed_share` is the used share of a time budget."""
         self.step += 1
         self.share = min(max(self.share + 1 / self.plan.max_steps, elapsed_share), 1.0)
 
     def watch(self, value: float) -> None:
-        """A new value of the watched bound."""
+        """Take a new value of the watched bound."""
         if value > self.best + self.TOLERANCE:
             self.best, self.stale = value, 0
             return
@@ -126,14 +131,14 @@ class Course:
             self.share, self.cooling = max(self.share, self.COOL), True
 
     def state(self) -> dict[str, float]:
-        """All that changes, for a checkpoint."""
+        """The values that change, for a checkpoint."""
         return {name: getattr(self, name) for name in ("step", "share", "best", "stale", "cooling", "kl")}
 
 
 class Batches:
-    """Row numbers without replacement, pass after pass; all rows where they fit into a batch.
+    """Row numbers without replacement, pass after pass; all rows if they fit into a batch.
 
-    The k-th draw depends on the seed and k alone, so that a fit can be taken up anywhere.
+    The k-th draw depends only on the seed and k, so that a fit can be resumed at any step.
     """
 
     def __init__(self, N: int, size: int, seed: int) -> None:
