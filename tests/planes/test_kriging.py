@@ -12,6 +12,7 @@ from harmonicgp.features.planar import Torus
 from harmonicgp.planes import kriging
 from harmonicgp.planes.conditioning import precision_root
 from harmonicgp.planes.kriging import DenseSystem, GridSystem, Kriging
+from harmonicgp.planes.preconditioning import SparseInverse
 
 
 def systems(noise=0.05, nu=0.5):
@@ -20,7 +21,9 @@ def systems(noise=0.05, nu=0.5):
     present = torch.rand(12, 10, generator=torch.Generator().manual_seed(0)) > 0.3
     X, rows = present.nonzero().double(), present.flatten().nonzero()[:, 0]
     errors = torch.full((len(X),), noise).double()
-    grid = GridSystem(Torus.of(kernel, (12, 10), (1.0, 1.0)), rows, errors, precision_root(kernel, X, errors, 8, 0))
+    grid = GridSystem(
+        Torus.of(kernel, (12, 10), (1.0, 1.0)), rows, errors, SparseInverse(precision_root(kernel, X, errors, 8, 0))
+    )
     return DenseSystem.of(kernel, X, errors), grid
 
 

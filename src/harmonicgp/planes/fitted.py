@@ -24,13 +24,14 @@ from harmonicgp.planes.kriging import (
     log_evidence,
 )
 from harmonicgp.planes.places import FieldData, FieldModel, Places
+from harmonicgp.planes.preconditioning import near_inverse
 
 #: Fields with at most this many values are dense.
 FEW = 2000
 #: Points of a joint sample of a dense field at most.
 MOST_JOINT = 5000
-#: Neighbours: of the preconditioner, of local variances, of new points among cells, and of new points among scattered ones.
-ROOT, LOCAL, CELLS, SCATTERED = 30, 16, 24, 40
+#: Neighbours: of local variances, of new points among cells, and of new points among scattered ones.
+LOCAL, CELLS, SCATTERED = 16, 24, 40
 #: What draws may miss of the variance since the spectrum is clipped, as a share of the noise.
 HARMLESS = 0.01
 #: Points whose neighbours are held at a time.
@@ -143,7 +144,7 @@ class GridField:
         torus, prior = _toruses(data, model)
         worst, residual = 0.0, 0.0
         for fields, rows, noise in data.patterns():
-            kriging = _kriging(torus, data, model, rows, noise, seed)
+            kriging = _kriging(torus, prior, data, model, rows, noise, seed)
             for p in fields:
                 mean[p], beta[p], left = _mean(kriging, data.places, data.y[p, rows])
                 residual = max(residual, left)
@@ -176,7 +177,7 @@ class GridField:
         draws = torch.empty(n, *self.data.y.shape, dtype=torch.float64, device="cpu")
         torus, prior = _toruses(self.data, self.model)
         for fields, rows, noise in self.data.patterns():
-            kriging = _kriging(torus, self.data, self.model, rows, noise, seed)
+            kriging = _kriging(torus, prior, self.data, self.model, rows, noise, seed)
             for j, p in enumerate(fields):
                 errors = posterior_errors(kriging, prior, self.data.places.H, n, seed + 1 + 7919 * j)
                 draws[:, p] = self.mean[p] + torch.cat([part for part, _, _ in errors]).double()
@@ -204,10 +205,13 @@ def _toruses(data: FieldData, model: FieldModel) -> tuple[Torus, Torus]:
     return products, Torus.of(model.kernel, places.shape, places.steps, min(share, 1e-3))
 
 
-def _kriging(torus: Torus, data: FieldData, model: FieldModel, rows: Tensor, known: Tensor, seed: int) -> Kriging:
+def _kriging(
+    torus: Torus, prior: Torus, data: FieldData, model: FieldModel, rows: Tensor, known: Tensor, seed: int
+) -> Kriging:
     some, noise = data.places.part(rows), known + model.s2
-    root = precision_root(model.kernel, some.X, noise, ROOT if len(rows) < 300_000 else LOCAL, seed)
-    return Kriging.of(GridSystem(torus, rows, noise, root), some.H)
+    return Kriging.of(
+        GridSystem(torus, rows, noise, near_inverse(model.kernel, prior, some.X, rows, noise, seed)), some.H
+    )
 
 
 def _mean(kriging: Kriging, places: Places, y: Tensor) -> tuple[Tensor, Tensor, float]:

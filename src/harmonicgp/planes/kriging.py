@@ -5,19 +5,18 @@ With A = K + D of the observed rows, values y and basis functions H [N, q],
     beta = (H'A^{-1}H)^{-1} H'A^{-1}y,   alpha = A^{-1}(y - H beta),   mean(x) = k(x, X) alpha + h(x) beta
 
 A system solves with A: `DenseSystem` by a Cholesky factor, `GridSystem` by conjugate gradients, whose products are Fourier
-transforms of a torus and whose preconditioner is the sparse precision of `planes.conditioning`.
+transforms of a torus and whose preconditioners are those of `planes.preconditioning`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import gpytorch
-import numpy as np
 import torch
-from scipy import sparse
 from torch import Tensor
 
 from harmonicgp.backend.linalg import NotPositiveDefiniteError, conjugate_gradients
@@ -82,7 +81,7 @@ class GridSystem:
     torus: Torus
     cells: Tensor  #: numbers of the observed cells, [N]
     noise: Tensor  #: [N]
-    root: sparse.csr_array  #: S with S'S near A^{-1}
+    near_inverse: Callable[[Tensor], Tensor]  #: the preconditioner
 
     def spread(self, values: Tensor) -> Tensor:
         """K v on all cells of the grid for values [P, N] of the observed ones, [P, grid]."""
@@ -94,12 +93,6 @@ class GridSystem:
         """A v."""
         return self.spread(values)[:, self.cells] + self.noise.to(values.dtype) * values
 
-    def precondition(self, values: Tensor) -> Tensor:
-        """S'S v."""
-        columns = values.numpy().T.astype(self.root.dtype)
-        result = self.root.T @ (self.root @ columns)
-        return torch.from_numpy(np.ascontiguousarray(result.T)).to(values.dtype)
-
     def residual(self, solution: Tensor, b: Tensor) -> float:
         """|b - A x| / |b|, the largest."""
         return float(((b - self.product(solution)).norm(dim=-1) / b.norm(dim=-1).clamp_min(1e-300)).max())
@@ -107,7 +100,7 @@ class GridSystem:
     def solve(self, b: Tensor, tolerance: float) -> Tensor:
         """A^{-1} b by conjugate gradients, or as near as they come in `ITERATIONS`."""
         solution, iterations = conjugate_gradients(
-            self.product, b, self.precondition, tolerance=tolerance, max_iterations=ITERATIONS
+            self.product, b, self.near_inverse, tolerance=tolerance, max_iterations=ITERATIONS
         )
         if (
             iterations >= ITERATIONS

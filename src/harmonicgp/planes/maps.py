@@ -94,6 +94,7 @@ def _maps(path: str | Path, fitted: FittedPlane, frame: GridFrame, panels: Any, 
             figure.colorbar(mesh, ax=axis, label=text(units, 24), shrink=0.95)
             axis.set_xlabel(_label(across) if i > 1 else "")
             axis.set_ylabel(_label(down) if i % 2 == 0 else "")
+            axis.ticklabel_format(useOffset=False, style="plain")
         _write(path, figure)
 
 
@@ -128,7 +129,10 @@ def _label(coordinate: Coordinate) -> str:
 def _lines(path: str | Path, fitted: FittedPlane, frame: GridFrame, panels: Any, units: str) -> None:
     """Data, mean, twice the error bar and a sample of one axis."""
     (coordinate,) = fitted.plane.coordinates
-    x = _axis(frame, fitted, coordinate)
+    x, label = _axis(frame, fitted, coordinate), _label(coordinate)
+    dates = frame.values.get(coordinate.name)
+    if dates is not None and dates.dtype.kind == "M":
+        x, label = dates, text(coordinate.name, 40)
     data, mean, std, draw = (frame.select(values[None])[0] for _, values, _ in panels)
     order = np.argsort(x)
     with styled_figure(8.5, 4.2, {}, "a field") as figure:
@@ -138,7 +142,7 @@ def _lines(path: str | Path, fitted: FittedPlane, frame: GridFrame, panels: Any,
         axis.plot(x[order], draw[order], color=GREY, lw=0.8, label="a sample")
         axis.plot(x[order], mean[order], color=BLUE, lw=1.4, label="mean")
         axis.plot(x, data, "k.", ms=3, label="data")
-        axis.set(xlabel=_label(coordinate), ylabel=text(units, 24), title=text(panels[0][0].removesuffix(": data")))
+        axis.set(xlabel=label, ylabel=text(units, 24), title=text(panels[0][0].removesuffix(": data")))
         axis.legend()
         _write(path, figure)
 
@@ -165,6 +169,7 @@ def _points(path: str | Path, fitted: FittedPlane, panels: Any, units: str) -> N
             axis.set_ylabel(text(labels[1], 40) if i % 2 == 0 and len(labels) > 1 else "")
             if {"longitude", "time"}.isdisjoint(c.kind for c in fitted.plane.coordinates) and len(labels) > 1:
                 axis.set_aspect("equal", adjustable="datalim")
+            axis.ticklabel_format(useOffset=False, style="plain")
         _write(path, figure)
 
 
