@@ -190,3 +190,14 @@ def test_a_target_without_excess_keeps_its_noise():
     assert bool((filled[1] == errors.noise).all())
     way = choose(both, filled, near)
     assert float(way.variances[0].max() / way.variances[0].min()) > 30
+
+
+def test_single_outliers_do_not_hide_noise_that_varies():
+    errors, excess, near, deviation, _ = step_noise()
+    squares = errors.squares.clone()
+    squares[0, int(deviation.argmax())] = 2000.0  # a loud row, whose gain is hundreds of nats
+    outliers = HeldOutErrors(squares, errors.variance, errors.noise, errors.counts)
+    way = choose(outliers, excess, near)
+    assert way is not None
+    gains = outliers.densities(way.variances) - outliers.densities(errors.noise)
+    assert float(gains.mean()) < 3 * float(gains.std()) / len(gains) ** 0.5  # by unlimited gains it would not be clear

@@ -31,8 +31,9 @@ LEFT_OUT = 20
 PORTION = 10_000
 #: How many near rows may set the noise, and how many rows of average noise may be added to them.
 NEAREST, STRENGTHS = (10, 20, 40, 80), (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-#: The held-out density must rise by so many nats a row, and by so many of its standard errors.
-GAIN, SURE = 0.005, 3.0
+#: The held-out density must rise by so many nats a row. Where a row counts up to a limit, so that single outliers do not
+#: decide, it must rise by so many standard errors.
+GAIN, CLIPPED, SURE = 0.005, 3.0, 3.0
 #: How far the scale is searched, as a factor.
 REACH = 20.0
 #: Rows that are enough to choose by rows that are each predicted from the others.
@@ -204,10 +205,11 @@ def choose(errors: HeldOutErrors, excess: Tensor, tables: dict[bool, Tensor]) ->
                 best, highest = Smoothing(by_kernel, k, strength, scale, scale * bare), -found.fun
     assert best is not None
     gains = errors.densities(best.variances) - errors.densities(errors.noise)
-    gain = errors.mean(gains)
+    clipped = gains.clamp(-CLIPPED, CLIPPED)
+    sure = errors.mean(clipped)
     rows = float(errors.counts.sum() ** 2 / errors.counts.square().sum())  # as many of equal weight say as much
-    deviation = math.sqrt(max(errors.mean(gains.square()) - gain**2, 0.0) / rows)
-    return best if gain > max(GAIN, SURE * deviation) else None
+    deviation = math.sqrt(max(errors.mean(clipped.square()) - sure**2, 0.0) / rows)
+    return best if errors.mean(gains) > GAIN and sure > SURE * deviation else None
 
 
 def _cost(errors: HeldOutErrors, bare: Tensor, log_scale: float) -> float:
