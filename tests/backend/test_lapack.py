@@ -16,7 +16,7 @@ from tests.backend.common import spd
 def test_lapack_by_itself(dtype, m):
     routine = potrf(dtype)
     if routine is None:
-        pytest.skip("this PyTorch does not give LAPACK away")
+        pytest.skip("this build of PyTorch does not export the LAPACK routines, so there is none to call by itself")
     K = spd(1, m)[0].to(dtype)
     if dtype.is_complex:
         turn = torch.polar(torch.ones(m, dtype=torch.float64), torch.arange(m, dtype=torch.float64))

@@ -465,10 +465,10 @@ def test_results_of_an_earlier_revision_do_not_count(tmp_path):
     assert results.find(cell)["nll"] == 0.2
 
 
-@pytest.mark.skipif(
-    not os.environ.get("HARMONICGP_DATA"),
-    reason="the data files are not in the repository: set HARMONICGP_DATA to a folder that holds them",
-)
+NO_DATA = "the data files are not in the repository: set HARMONICGP_DATA to a folder that holds them"
+
+
+@pytest.mark.skipif(not os.environ.get("HARMONICGP_DATA"), reason=NO_DATA)
 def test_the_tables_are_those_of_the_paper():
     shapes = {name: load_task(name, 0).X.shape for name in SETS}
     assert shapes == {

@@ -222,7 +222,7 @@ def test_the_process_has_the_exit_codes(folder, tmp_path):
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.skipif(os.name == "nt", reason="pipes and signals of POSIX")
+@pytest.mark.skipif(os.name == "nt", reason="the test uses pipes and signals of POSIX, which Windows does not have")
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
@@ -241,7 +241,7 @@ def test_a_closed_pipe_is_quiet(table, arguments, code, says):
     assert done.stderr.startswith(says)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="pipes and signals of POSIX")
+@pytest.mark.skipif(os.name == "nt", reason="the test uses pipes and signals of POSIX, which Windows does not have")
 def test_an_interrupted_process_says_so(tmp_path):
     stations(20_000).to_csv(tmp_path / "stations.csv", index=False)  # enough for some seconds
     command = [sys.executable, "-m", "harmonicgp", "fit", str(tmp_path / "stations.csv"), *REGRESSION]

@@ -198,7 +198,9 @@ def test_the_time_limit_ends_what_runs():
         pass
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is counted on Linux only")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="the peak of memory is read from /proc, which only Linux has"
+)
 def test_the_rise_of_the_peak_sees_what_was_freed():
     with peak_rise() as rise:
         before = rise()

@@ -224,7 +224,7 @@ def test_says_what_is_wrong_with_a_file(tmp_path, path):
     refuses(path, "is a safetensors file, but not from harmonicgp")
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes to refuse")
 def test_does_not_wait_for_a_pipe(path):
     os.mkfifo(path)
     refuses(path, "is a device or a pipe")
@@ -232,7 +232,9 @@ def test_does_not_wait_for_a_pipe(path):
         write_text_atomically(path, "a")
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="everything is readable to root")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root can read every file, so none is unreadable"
+)
 def test_says_that_a_file_is_unreadable(small):
     small.chmod(0)
     refuses(small, "cannot be read: Permission denied.")
@@ -398,7 +400,7 @@ def test_a_folder_that_cannot_be_flushed_is_no_error(path, monkeypatch):
     assert path.read_text() == "a"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="modes of files are those of POSIX")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no POSIX modes of files to keep")
 def test_permissions_are_those_of_open(tmp_path):
     with open(tmp_path / "opened", "w"):
         pass

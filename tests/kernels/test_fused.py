@@ -94,7 +94,7 @@ def path(request, monkeypatch):
     if request.param == "PyTorch":
         monkeypatch.setattr(orbit_module.native, "available", lambda: False)
     elif not native.available():
-        pytest.skip(f"there is no compiled code here to be tested ({native.status()})")
+        pytest.skip(f"the C code could not be compiled on this machine, so only PyTorch is tested ({native.status()})")
     return request.param
 
 

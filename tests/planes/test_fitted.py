@@ -24,6 +24,8 @@ CASES = {
     "none missing": ((7, 6), (1.0, 1.0), None, (2.0, 2.0), 1.0, 0.0),
     "units far from one": ((9, 8), (1e5, 3e-4), 0.5, (4e5, 1e-3), 1e-12, 0.3),
 }
+#: A linear mean needs observed places that span the axes; those of these do not.
+NARROW = ("one row", "all but one missing")
 
 
 def case(name, linear=False):
@@ -56,11 +58,11 @@ def precise(monkeypatch):
     monkeypatch.setattr(fitted.Kriging, "of", staticmethod(lambda system, H: plain(system, H, 1e-13)))
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("linear", [False, True])
+@pytest.mark.parametrize(
+    ("name", "linear"),
+    [(name, linear) for name in CASES for linear in (False, True) if not (linear and name in NARROW)],
+)
 def test_few_values_are_exact(name, linear):
-    if linear and name in ("all but one missing", "one row"):
-        pytest.skip("a linear mean needs places that span the axes")
     data, model, (mean, cov, evidence), variance = case(name, linear)
     found = fit_places(data, model, 16, 0)
     assert isinstance(found, ExactField)

@@ -115,13 +115,12 @@ def learn_local_noise(
 
     Excesses are computed for 200,000 rows at most, and until a time of `time.perf_counter`.
     """
-    index = NearestIndex(rows.trained.coordinates())
     N, excess, chosen = min(rows.trained.N, MAX_GIVEN), [], None
     for start in range(0, N, PORTION):
         if start and time.perf_counter() > until:
             break
         part = torch.arange(start, min(start + PORTION, N), device=rows.trained.X.device)
-        excess.append(left_out_excess(rows, form, s2, scale, index, part))
+        excess.append(left_out_excess(rows, form, s2, scale, part))
         if start == 0:
             chosen = choose(errors, errors.positive(excess[0]), _near_held(rows, len(part)))
         if chosen is None:
@@ -131,17 +130,15 @@ def learn_local_noise(
     return None if chosen is None else VaryingNoise(chosen, rows.trained.X[: found.shape[1]], found)
 
 
-def left_out_excess(
-    rows: GivenRows, form: ClosedForm, s2: float, scale: float, index: NearestIndex, part: Tensor
-) -> Tensor:
+def left_out_excess(rows: GivenRows, form: ClosedForm, s2: float, scale: float, part: Tensor) -> Tensor:
     """The excesses [P, n] of trained rows, each predicted from the others, for variances that are multiplied by `scale`.
 
     With d the variance of y given its neighbours and v, and q what v adds to it: an error r of a posterior that has seen the row
     is r d / (d - q) of one that has not, whose variance of y is d^2 / (d - q).
     """
-    observed, others = rows.given(s2), nearest_others(index, part, LEFT_OUT)
+    observed, others = rows.given(s2), nearest_others(rows.index, part, LEFT_OUT)
     excess = torch.empty(len(observed.y), len(part), dtype=torch.float64, device=part.device)
-    for tile in tiles(index.points[part], TILE):
+    for tile in tiles(rows.index.points[part], TILE):
         numbers = part[tile]
         given = condition(rows.whitened, observed.X[numbers], observed, others.part(tile))
         mean, spread = form.posterior.moments(given.evaluation)
@@ -185,8 +182,10 @@ def _near_held(rows: GivenRows, n: int) -> dict[bool, Tensor]:
     """The nearest of the first n trained rows to each held-out row, in the kernel's metric and in that of the inputs."""
     assert rows.held is not None
     queries = _metrics(rows.queries, rows.held.X)
-    points = _metrics(rows.trained.coordinates(), rows.trained.X)
-    return {name: NearestIndex(points[name][:n]).nearest(queries[name], max(NEAREST)).rows for name in queries}
+    near = {True: rows.index if n == rows.trained.N else NearestIndex(rows.index.points[:n])}
+    if False in queries:
+        near[False] = NearestIndex(rows.trained.X[:n])
+    return {name: near[name].nearest(queries[name], max(NEAREST)).rows for name in queries}
 
 
 def choose(errors: HeldOutErrors, excess: Tensor, tables: dict[bool, Tensor]) -> Smoothing | None:
